@@ -1,4 +1,4 @@
-"""The options by which commands are told of a call: number of ranks, blocks, root, counts, distance."""
+"""Options that describe a collective call to several commands: number of ranks, blocks, root, counts, distance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def params(options: argparse.Namespace) -> Params:
-    """Return the call that the options tell of, in one block.
+    """Return the call that the options describe, in one block.
 
     Raises:
         ValueError: there is no such call; the message says why.

@@ -1,1 +1,1 @@
-"""Files from one rank to all others: pure decisions (manifest, layout) apart from effects (source, destination)."""
+"""Copy files from one rank to all others; decisions (manifest, layout) apart from effects (source, destination)."""

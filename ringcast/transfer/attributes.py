@@ -1,4 +1,4 @@
-"""Attributes: mode and time of an entry at its destination."""
+"""Set the mode and the time of a copied file or directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Attributes:
             os.utime(file, ns=(entry.mtime, entry.mtime))
 
     def _mode(self, file: int, entry: Entry) -> int:
-        """Return the mode; a set-user or set-group bit stays only where owner or group are those of the source."""
+        """Return the mode; set-user stays only where the owner is the source's, set-group where the group is."""
         if not self._preserve:
             return entry.mode & 0o777 & ~self._umask
         if not entry.mode & (stat.S_ISUID | stat.S_ISGID):

@@ -1,4 +1,4 @@
-"""Compression: which pieces travel compressed, and whether that makes a copy faster.
+"""Compress pieces by zstd, and decide which pieces travel compressed.
 
 zstd is in Python 3.14, and in the package zstandard for older ones.
 """
@@ -16,10 +16,10 @@ from ringcast.transfer.options import AUTO
 
 _WINDOW_LOG = 23  # of bytes: twice as long as a piece, at least
 _LEVEL = 1  # the fastest: the processor is shared with hashing and encryption
-_WORTH = 0.9  # of the plain length; what stays longer is not worth the time
+_WORTH = 0.9  # of the plain length; a piece that stays longer is not worth the time
 _SAMPLE = 1 << 18  # bytes
-_LONG = 2 << 20  # bytes of messages whose time tells the speed: in that of shorter ones, latency counts
-_PROBE = 4  # the piece that is sent as it is though it could be shorter: without long messages no speed is known
+_LONG = 2 << 20  # bytes of a message, from which on its time shows the speed and not the latency
+_PROBE = 4  # the number of the piece that is sent plain in any case: the speed is known only after long messages
 
 
 @cache
@@ -32,16 +32,16 @@ def zstd() -> ModuleType | None:
 
 
 def decompressed(data: memoryview, length: int) -> memoryview | None:
-    """Return the plain bytes; None if these are not what a piece of that length was compressed to.
+    """Return the plain bytes; None unless `data` decompress to exactly `length` bytes.
 
-    However much the data would become, no more than `length` bytes and a window of 8 MB are taken.
+    Memory is bounded by `length` and a window of 8 MB, even if the data would become longer.
     """
     module = zstd()
     assert module is not None
     try:
         of_python = hasattr(module, "DecompressionParameter")
         plain = (_plain_of_python if of_python else _plain)(module, data, length)
-    except Exception:  # of any kind, as bits may have flipped on the way: it will be sent again
+    except Exception:  # of any kind, as bits may have flipped on the way: the piece will be sent again
         return None
     return memoryview(plain) if len(plain) == length else None
 
@@ -64,9 +64,9 @@ class Compressor:
     """Compresses pieces on the root.
 
     Attributes:
-        ratio: of compressed to plain bytes, in what was looked at last.
-        cost: seconds in which a plain byte is compressed.
-        speed: of the broadcasts, in bytes per second; None while that is not known.
+        ratio: compressed bytes divided by plain bytes, of the data that were compressed last.
+        cost: seconds to compress one plain byte.
+        speed: of the broadcasts, in bytes per second; None while it is not known.
     """
 
     def __init__(self, mode: str, rate: float | None) -> None:
@@ -78,14 +78,14 @@ class Compressor:
 
     @property
     def wins(self) -> bool:
-        """Whether compression saves more time than it takes, as far as is known."""
+        """Whether compression saves more time than it takes, by measured ratio, cost and speed; with ZSTD always."""
         if not self._auto:
             return True
         speed = min(self.speed or inf, self._rate or inf)
         return self.ratio < _WORTH and (speed == inf or self.cost < (1 - self.ratio) / speed)
 
     def consider(self, data: memoryview) -> bool:
-        """Return whether to compress data that begin like these."""
+        """Return whether to compress; with AUTO a sample from the beginning of `data` decides."""
         if self._auto:
             packed, cost = _compressed(data[:_SAMPLE])
             self.ratio = len(packed) / len(data[:_SAMPLE])
@@ -93,7 +93,7 @@ class Compressor:
         return self.wins
 
     def shortened(self, data: memoryview) -> bytes | None:
-        """Return data compressed; None if they travel as they are."""
+        """Return the data compressed; None if the piece travels plain."""
         self._pieces += 1
         probe = self._auto and self._pieces == _PROBE
         if not self.consider(data) or probe:
@@ -103,14 +103,14 @@ class Compressor:
         return packed if self.ratio < _WORTH else None
 
     def sent(self, nbytes: int, seconds: float) -> None:
-        """Take note of the length of a message, and of the time that it took."""
+        """Count a long message and its time towards `speed`."""
         if nbytes >= _LONG:
             self._sent, self._seconds = self._sent + nbytes, self._seconds + seconds
             self.speed = self._sent / max(self._seconds, 1e-9)
 
 
 def _compressed(data: memoryview) -> tuple[bytes, float]:
-    """Return data compressed, and the seconds for a byte."""
+    """Return the data compressed, and the seconds per byte of `data`."""
     module = zstd()
     assert module is not None
     began = time.monotonic()

@@ -1,9 +1,9 @@
 """Copy files from one rank to all others: manifest, comparison, segments, end.
 
-All ranks make the same calls. A rank that cannot write goes on taking part, as others get their bytes through it, and
-says so at the end of the segment; so does one whose disk is slower than the others will bear. When a rank is lost,
-those that live shrink the communicator and begin again from the manifest with what each of them has: only what a
-segment had not settled is sent twice.
+All ranks make the same calls. A rank that cannot write goes on taking part, because others get their bytes through it;
+it reports its error at the end of the segment. A rank whose disk is slower than `Options.slow` allows does the same.
+When a rank is lost, the surviving ranks shrink the communicator and begin again from the manifest with the chunks that
+each of them has: only chunks of a segment that was not settled are sent twice.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def copy_files(
     watch: Watch | None = None,
     seal: Seal | None = None,
 ) -> CopyReport:
-    """Copy files of the root to all other ranks; return what became of them, alike on all ranks.
+    """Copy files of the root to all other ranks; return the same report on all ranks.
 
     Raises:
-        TransferError: the root cannot read its files, or was lost; or, without `keep_going`, a rank cannot take them,
-            and nothing was sent.
+        TransferError: the root cannot read its files, or was lost; or, without `keep_going`, a rank cannot take the
+            files, and nothing was sent.
     """
     copy = _Copy(comm.members[root], sources, target, options, watch, seal)
     try:
@@ -89,7 +89,7 @@ def copy_files(
 
 
 def copy_files_together(comm: Ranks, sources: Sequence[str], target: str, root: int, options: Options) -> CopyReport:
-    """Copy as `copy_files` does, but the loss of a rank is an error on those that live, as in any other call."""
+    """Copy as `copy_files` does, but the loss of a rank is an error on the surviving ranks, as in any other call."""
     copy = _Copy(comm.members[root], sources, target, options)
     try:
         return copy.run(comm)
@@ -121,17 +121,17 @@ class _Copy:
         self._compressor: Compressor | None = None
         self._framed = False  # whether pieces of the next segment may be compressed
         self._begun = False  # whether anything has been sent
-        self._compared = False  # whether what was there has been looked at
+        self._compared = False  # whether files that were there before have been compared
         self._found = self._sent = self._travelled = self._written = 0
         self._error = ""
-        self._digests: dict[int, bytes] = {}  # of what was sent or received in the last segment
-        self._unsettled = False  # whether the loss of a rank broke a segment off
+        self._digests: dict[int, bytes] = {}  # of the chunks that were sent or received in the last segment
+        self._unsettled = False  # whether the loss of a rank interrupted a segment
         self._lost: dict[int, str] = {}
 
     # The steps, which all ranks take together.
 
     def run(self, comm: Ranks) -> CopyReport:
-        """Take all steps; after the loss of a rank they are taken again, and each does what is left."""
+        """Take all steps; after the loss of a rank `run` is called again, and each step does the rest of its work."""
         root = comm.members.index(self._root)
         manifest = self._agree_on_manifest(comm, root)
         if self._unsettled:
@@ -147,7 +147,11 @@ class _Copy:
         return self._finish(comm, manifest)
 
     def go_on(self, comm: Ranks, error: RingcastError) -> Ranks:
-        """Return the communicator of those that live, of which the root must be one."""
+        """Return the communicator of the surviving ranks.
+
+        Raises:
+            TransferError: the root has not survived.
+        """
         rest = comm.shrink()
         self._unsettled = True
         for member in sorted(set(comm.members) - set(rest.members)):
@@ -194,7 +198,7 @@ class _Copy:
         return any(record.existing for record in records)
 
     def _compare(self, comm: Ranks, root: int, there: bool) -> None:
-        """Find out what ranks have already."""
+        """Find the chunks that this rank has already; with FULL all ranks agree on the digests first."""
         if there and self._options.verify == FULL:
             expected = self._agree_on_digests(comm, root)
             if self._usable is not None and not self._compared:
@@ -207,7 +211,7 @@ class _Copy:
         self._compared = True
 
     def _agree_on_digests(self, comm: Ranks, root: int) -> dict[int, bytes]:
-        """Return the digests of all that the root has, on all ranks."""
+        """Return the digests of all chunks of the root, on all ranks."""
         record = self._announced(comm, root, Digests, self._digests_of_all)
         return record.of(range(self._layout.chunks))
 
@@ -245,12 +249,12 @@ class _Copy:
         self._watch(Progress(self._sent, total, slowest))
 
     def _try_compression(self, missing: Sequence[int]) -> bool:
-        """Return whether to compress the first segment, from a look at a chunk in the middle; False but on the root."""
+        """Return whether to compress the first segment, by a chunk from the middle; ranks but the root return False."""
         if self._source is None or self._compressor is None:
             return False
         piece = Piece(missing[len(missing) // 2], 1)
         data = memoryview(bytearray(self._layout.length(piece)))
-        with suppress(TransferError):  # the reader meets it again, and tells
+        with suppress(TransferError):  # the reader meets the same error, and reports it
             self._source.read(piece, data)
         return self._compressor.consider(data)
 
@@ -310,7 +314,7 @@ class _Copy:
         return Lengths(first.lengths, [self._layout.length(piece) for piece in pieces])
 
     def _settle(self, comm: Ranks, root: int) -> list[Disk]:
-        """Compare digests at the end of a segment, and tell the others about the disks."""
+        """End a segment: keep chunks whose digest is the root's, and exchange the times of the disks."""
         record = self._announced(comm, root, Settled, self._settled)
         self._framed = record.framed
         if self._usable is not None:
@@ -326,7 +330,7 @@ class _Copy:
         return Settled(tuple(self._digests), Digests(b"".join(self._digests.values())), framed)
 
     def _keep(self, chunks: Sequence[int]) -> None:
-        """Take chunks that have arrived as right."""
+        """Settle chunks that have arrived with the right digests."""
         assert self._writer is not None
         assert self._destination is not None
         destination = self._destination
@@ -335,7 +339,7 @@ class _Copy:
         self._written += sum(self._layout.length(Piece(chunk, 1)) for chunk in chunks)
 
     def _compare_disks(self, comm: Ranks) -> list[Disk]:
-        """Exchange how long the disks took in a segment; from then on, one that took too long is not used."""
+        """Exchange the disks' times of a segment; a disk that made others wait too long is not used any more."""
         records = exchanged(comm, Disk(self._disk_seconds, self._stalls.segment, self._usable is not None))
         others = (each.stalled for i, each in enumerate(records) if each.writes and i != comm.rank)
         self._stalls.next_segment(min(others, default=self._stalls.segment))
@@ -417,7 +421,7 @@ class _Copy:
             raise TransferError(_NO_ZSTD.format(socket.gethostname(), how_to_install("zstandard")))
 
     def _attempt(self, step: Callable[[], Any]) -> Any:
-        """Take a step on the files of this rank; an error is kept, and told to the others in time."""
+        """Take a step on the files of this rank; an error is kept, and sent to the others with the next record."""
         try:
             return step()
         except TransferError as error:
@@ -425,17 +429,21 @@ class _Copy:
             return None
 
     def _told(self, comm: Ranks, *, existing: bool = False) -> list[Standing]:
-        """Tell all ranks how this one stands; raise where one has an error, and all shall work."""
+        """Exchange `Standing` records with all ranks, and return them.
+
+        Raises:
+            TransferError: nothing was sent yet, and a rank has an error (with `keep_going`: all ranks but the root).
+        """
         records = exchanged(comm, Standing(existing, zstd() is not None, brief(self._error), self._begun))
         wrong = [(comm.members[i], brief(each.error)) for i, each in enumerate(records) if each.error]
-        if any(each.begun for each in records):  # a rank was lost meanwhile; who had an error before is left out
+        if any(each.begun for each in records):  # a rank was lost; ranks that had errors before are left out
             return records
         if wrong and (not self._options.keep_going or len(wrong) == len(records) - 1):
             raise TransferError("\n".join(f"rank {member}: {error}" for member, error in wrong))
         return records
 
     def _digests_of_all(self) -> Digests:
-        """Hash all that the root has, a segment at a time."""
+        """Hash all chunks of the root, a segment at a time."""
         assert self._source is not None
         found: list[bytes] = []
         everything = segments(range(self._source.layout.chunks))

@@ -1,8 +1,8 @@
-"""Destination: the files of a manifest as they come to be on a host that gets them.
+"""Write the files of a manifest on a host that gets them.
 
-Contents are written into part files (`parts.py`), which are synced and renamed when all of it is there: under its own
-name a file is whole, or as it was before. What a part file holds already, or the file itself, need not be sent, if it
-belongs to this user: others could change it at any time.
+Contents are written into part files (`parts.py`). A part file is synced and renamed when it is whole: under its own
+name a file is whole, or as it was before. Chunks that the file or its part file has already need not be sent, if the
+file belongs to this user; another user could change their file at any time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Destination:
         self._new: set[int] = set()  # entries whose part files were made empty by this copy
         self._written: set[int] = set()  # chunks that are in part files, be they right or not
         self._named = bytearray(len(manifest.entries))  # 1: this copy has given it its name
-        self._file, self._entry = -1, -1  # which is compared
+        self._file, self._entry = -1, -1  # the file that is open to be compared, and its entry
 
     # Before anything is sent.
 
@@ -71,7 +71,7 @@ class Destination:
         return existing
 
     def _look(self, number: int, entry: Entry) -> int:
-        """Look at what is in the place of a file or link; return how many bytes of content may be there."""
+        """Check the place of a file or link; return how many bytes of the entry's content may be there."""
         there = self._places.status(number)
         if there is not None:
             if stat.S_ISDIR(there.st_mode):
@@ -86,14 +86,14 @@ class Destination:
         return entry.size if candidate is not None and candidate.st_size else 0
 
     def trust(self) -> None:
-        """Take files of the right size as whole, and with times of changes that are kept, of the right time."""
+        """Take files of the right size as whole; with `preserve`, their times of change must be right too."""
         wrong = {number for number in self._filled() if self._parts.exists(number) or not self._looks_whole(number)}
         for chunk in range(self.layout.chunks):
             if wrong.isdisjoint(span.entry for span in self.layout.spans(Piece(chunk, 1))):
                 self.have.add(chunk)
 
     def verify(self, expected: Mapping[int, bytes]) -> None:
-        """Compare what is there with the digests of chunks, and keep what is right."""
+        """Compare files and part files with the digests of chunks, and keep the chunks that are right."""
         buffer = memoryview(bytearray(CHUNK))
         for chunk, digest in expected.items():
             piece = Piece(chunk, 1)
@@ -103,10 +103,10 @@ class Destination:
         self._close_compared()
 
     def reserve(self) -> None:
-        """Allocate room for what is missing, so that a full disk is an error before the first byte is sent.
+        """Allocate room for the missing data, so that a full disk is an error before the first byte is sent.
 
         Raises:
-            TransferError: there is not enough.
+            TransferError: there is not enough room.
         """
         needed, incomplete = 0, [number for number in self._filled() if not self._is_whole(number)]
         for number in incomplete:
@@ -128,10 +128,10 @@ class Destination:
     # While pieces arrive.
 
     def write(self, piece: Piece, data: memoryview) -> None:
-        """Write the chunks of a piece that are not there.
+        """Write the chunks of a piece that this host does not have yet.
 
         Raises:
-            TransferError: it cannot be written.
+            TransferError: a file cannot be written.
         """
         for chunk in piece.chunks:
             if chunk in self.have:
@@ -149,7 +149,7 @@ class Destination:
             self._written.add(chunk)
 
     def settle(self, chunks: Sequence[int]) -> int:
-        """Take written chunks as right; give files that are whole now their names. Return how many files that were.
+        """Take written chunks as right, and rename files that are now whole; return the number of renamed files.
 
         Raises:
             TransferError: a file cannot be synced or renamed.
@@ -158,10 +158,10 @@ class Destination:
         return self._name_whole()
 
     def finish(self) -> None:
-        """Make what has no content: empty files, links; then set the times and modes of directories.
+        """Make empty files and links; then set the times and modes of directories.
 
         Raises:
-            TransferError: one of these cannot be made, or a file is not whole.
+            TransferError: one of these cannot be made or set.
         """
         self._name_whole()
         for number, entry in enumerate(self.manifest.entries):
@@ -183,7 +183,7 @@ class Destination:
                     self._attributes.give(folder, entry)
 
     def close(self) -> None:
-        """Close what is open; part files stay, for the next time."""
+        """Close all open files; part files stay, so that the same copy can go on later."""
         self._close_compared()
         self._parts.close()
         self._places.close()
@@ -213,7 +213,7 @@ class Destination:
             os.utime(name, ns=(entry.mtime, entry.mtime), dir_fd=folder, follow_symlinks=False)
 
     def _preserve_kept(self, number: int, entry: Entry) -> None:
-        """Give a file that was there already, and has the right content, the mode and time that are to be kept."""
+        """With `preserve`, set mode and time of a file that was there before and has the right content."""
         if not self._preserve:
             return
         there = self._places.own(number)
@@ -243,11 +243,11 @@ class Destination:
         return not self._preserve or there.st_mtime_ns == entry.mtime
 
     def _is_empty(self, number: int, entry: Entry) -> bool:
-        """Return whether the file of an entry without data is there, and has none."""
+        """Return whether the file of an entry without data is there, of the right size and without data."""
         return self._looks_whole(number) and self._open_compared(number, entry, part=False)
 
     def _read(self, piece: Piece, buffer: memoryview) -> bool:
-        """Fill the buffer with what is there of a piece; return whether all of it is."""
+        """Fill the buffer with a piece from the files of this host; return False if any byte is missing."""
         at = 0
         for span in self.layout.spans(piece):
             try:
@@ -256,13 +256,13 @@ class Destination:
                     return False
                 if _read_exactly(self._file, buffer[at : at + span.length], span.offset) < span.length:
                     return False
-            except OSError:  # what cannot be read is not there
+            except OSError:  # a file that cannot be read counts as missing
                 return False
             at += span.length
         return True
 
     def _open_compared(self, number: int, entry: Entry, part: bool) -> bool:
-        """Have the part file of an entry, or its file, open for reading; return whether its holes are right."""
+        """Open an entry's part file, or its file, for reading; return False if it is gone or its holes are wrong."""
         if number == self._entry:
             return True
         self._close_compared()
@@ -286,7 +286,7 @@ class Destination:
     # Part files.
 
     def _open(self, number: int) -> int:
-        """Have the part file of an entry open for writing; a new one begins with what the file has that is right."""
+        """Open the part file of an entry for writing; a new one begins with the file's data if some chunk is right."""
         if number == self._parts.opened:
             return self._parts.open(number)
         entry, fresh = self.manifest.entries[number], not self._parts.exists(number)
@@ -304,7 +304,7 @@ class Destination:
         return file
 
     def _copy_old(self, number: int, entry: Entry) -> None:
-        """Let a new part file begin with the data of the file; holes stay holes."""
+        """Copy the data of the file into its new part file; holes stay holes."""
         old = self._places.open_own(number, self._there[number])
         if old is None:
             raise OSError(errno.EBUSY, _REPLACED)
@@ -328,7 +328,7 @@ def _read_exactly(file: int, buffer: memoryview, offset: int) -> int:
 
 
 class _naming:
-    """Let errors of the system name the path; a class, as it stands around what is done for each of many files."""
+    """Turn an OSError into a TransferError with the path; a class, as @contextmanager is slow for many files."""
 
     __slots__ = ("_path",)
 

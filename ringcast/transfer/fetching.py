@@ -1,7 +1,7 @@
 """Fetch a file for a job: rank 0 reads it once, and every host gets one copy, which its ranks share.
 
-Rank 0 writes its own copy first. Then one rank of each host whose ranks do not see that file gets it from rank 0; which
-ranks share files is not known beforehand, so that all look again, until nobody lacks it.
+Rank 0 writes its own copy first. Then one rank of each host whose ranks do not see that file gets it from rank 0. It is
+not known beforehand which ranks share files, so all ranks look again after each round, until no rank lacks the file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Host and path of a copy: equal on ranks that write the same file, as far as can be known."""
+    """Host and path of a copy; ranks with equal places write the same file."""
 
     host: str
     path: bytes
@@ -62,7 +62,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The copy of a rank: its place, whether it is there, and why it cannot be."""
+    """The copy of a rank: its place, whether it is there, and the error that prevents it ("" if none does)."""
 
     place: Place
     has: bool
@@ -73,7 +73,7 @@ def fetch(comm: Ranks, source: str, target: str | None, sha256: str | None) -> P
     """Return the path of this rank's copy of a file that rank 0 can read.
 
     Raises:
-        TransferError: rank 0 cannot read it, or a rank cannot write it; alike on all ranks.
+        TransferError: rank 0 cannot read the file, or a rank cannot write it; all ranks raise it.
     """
     first = announced(comm, 0, First, lambda: _read_once(comm.members[0], source, target, sha256))
     path = _placed(target, _checked(first.name), _checked(first.cached))
@@ -82,7 +82,7 @@ def fetch(comm: Ranks, source: str, target: str | None, sha256: str | None) -> P
 
 
 def _read_once(rank: int, source: str, target: str | None, sha256: str | None) -> First:
-    """Have the file at its place on this host; return what the others must know of it; `rank` is this one."""
+    """Read the source into this host's copy, and return the description for other ranks; `rank` is this rank."""
     name = name_of(source)
     whole = source if "://" in source else os.path.abspath(source)
     cached = f"{hashlib.sha256(os.fsencode(whole)).hexdigest()[:16]}-{name}"  # other sources may have the same name
@@ -97,7 +97,7 @@ def _read_once(rank: int, source: str, target: str | None, sha256: str | None) -
 
 
 def _file_of(path: Path, source: str, widest: int, sha256: str | None) -> os.stat_result:
-    """Have the source's content in a file of ours with no more permissions than `widest`; return its status.
+    """Keep or write a file of ours with the source's content and at most the permissions `widest`; return its status.
 
     Raises:
         OSError: the file cannot be written.
@@ -117,9 +117,10 @@ def _file_of(path: Path, source: str, widest: int, sha256: str | None) -> os.sta
 
 
 def _kept(folder: int, name: str, same: Callable[[int, os.stat_result], bool], widest: int) -> os.stat_result | None:
-    """Return the status of a copy that is there, with no more permissions than `widest`; None if there is none.
+    """Return the status of a usable copy, its permissions cut to `widest`; None if there is no usable copy.
 
-    A copy of another user is none, nor is one that others could have changed: as a link they could have laid it.
+    A file is not usable if it belongs to another user, if others can write it, or if others could have linked it there
+    (see `is_ours`).
     """
     try:
         file, status = open_regular(name, folder)
@@ -136,7 +137,7 @@ def _kept(folder: int, name: str, same: Callable[[int, os.stat_result], bool], w
 
 
 def _written(folder: int, name: str, write: Callable[[IO[bytes]], None], mode: int) -> os.stat_result:
-    """Let `write` write a new file with these permissions, then give it its name; return its status."""
+    """Write a new file by `write`, set its permissions, and rename it to `name`; return its status."""
     part = f".ringcast-{os.urandom(8).hex()}"
     with open(open_new(part, folder), "wb") as file:
         try:
@@ -150,7 +151,11 @@ def _written(folder: int, name: str, write: Callable[[IO[bytes]], None], mode: i
 
 
 def _write(origin: Origin, sha256: str | None, file: IO[bytes]) -> None:
-    """Write what the origin has, if it is what is expected."""
+    """Write the origin's content, size and time into a file.
+
+    Raises:
+        TransferError: the content cannot be read, or its SHA-256 is another one.
+    """
     if origin.size:
         portable.allocate(file.fileno(), origin.size)
     digest = hashlib.sha256()
@@ -167,7 +172,7 @@ def _write(origin: Origin, sha256: str | None, file: IO[bytes]) -> None:
 
 
 def _spread(comm: Ranks, path: Path, first: First, *, believed: bool) -> None:
-    """Give the file to all ranks that lack it; `believed`: one of its size and time is it, without a look inside."""
+    """Give the file to all ranks that lack it; `believed`: a file of equal size and time counts as the file."""
     place, has = _place(path), comm.rank == 0
     error = f"rank {comm.members[comm.rank]}: {printable(str(path))}: is a directory" if os.path.isdir(path) else ""
     believed = believed or place == first.place
@@ -185,7 +190,11 @@ def _spread(comm: Ranks, path: Path, first: First, *, believed: bool) -> None:
 
 
 def _told(comm: Ranks, record: Copy) -> list[Copy]:
-    """Exchange records with all ranks; raise where one has an error in it."""
+    """Exchange records with all ranks.
+
+    Raises:
+        TransferError: a record has an error; the first rank's error, on all ranks.
+    """
     records = exchanged(comm, record)
     for each in records:
         if each.error:
@@ -194,14 +203,14 @@ def _told(comm: Ranks, record: Copy) -> list[Copy]:
 
 
 def _copy_among(comm: Ranks, part: Ranks, path: Path) -> str:
-    """Copy the file of rank 0 to the other ranks of a part; return what went wrong with the files of any of them."""
+    """Copy the file of rank 0 to the other ranks of `part`; return their errors, one in each line."""
     try:
         with part:
             report = copy_files_together(part, [str(path)], str(path), 0, Options(preserve=True))
     except TransferError as error:
         return str(error)
     except RingcastError:
-        comm.revoke()  # ranks that are not in this part wait for those that are
+        comm.revoke()  # ranks outside of `part` wait for its ranks
         raise
     return "\n".join(f"rank {each.rank}: {each.error}" for each in report.ranks if each.error)
 
@@ -210,7 +219,7 @@ def _checked(name: bytes) -> str:
     """Return a name that has come from another host.
 
     Raises:
-        TransferError: it names no file in a directory.
+        TransferError: the name cannot be a file in a directory.
     """
     if b"/" in name or b"\0" in name or name in (b"", b".", b".."):
         raise TransferError(f"{records.WRONG}: {printable(name)!r} names no file")
@@ -218,7 +227,7 @@ def _checked(name: bytes) -> str:
 
 
 def _placed(target: str | None, name: str, cached: str) -> Path:
-    """Return where the file goes on this host."""
+    """Return the path of the file on this host."""
     if target is None:
         return Path(cache_directory(), "ringcast", cached)
     return Path(target, name) if target.endswith("/") or os.path.isdir(target) else Path(target)
@@ -229,7 +238,7 @@ def _place(path: Path) -> Place:
 
 
 def _is_there(path: Path, first: First) -> bool:
-    """Return whether there is a copy of ours that looks like the first one; it gets no more permissions than that."""
+    """Return whether a copy of ours has the size and time of rank 0's; its permissions are cut to rank 0's."""
     try:
         folder = open_folder(str(path.parent))
     except OSError:

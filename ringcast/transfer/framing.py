@@ -1,4 +1,4 @@
-"""Framing: how ranks know the lengths of compressed pieces before they arrive.
+"""Announce the lengths of compressed pieces to the ranks before the pieces arrive.
 
 A buffer must be as long as what will arrive in it. So each message of a segment that is compressed ends with the length
 of the payload that comes AHEAD messages later; the first lengths are announced. Where no piece is compressed, lengths
@@ -14,23 +14,23 @@ from ringcast.errors import TransferError
 from ringcast.ops import Array
 from ringcast.transfer.records import WRONG
 
-AHEAD = 3  # messages: as many as are under way
+AHEAD = 3  # messages: as many broadcasts run at the same time
 TRAILER = 8  # bytes
 
 
 def write_trailer(message: Array, length: int) -> None:
-    """Let a message end with a length."""
+    """Write a length into the last bytes of a message."""
     message[-TRAILER:].data[:] = length.to_bytes(TRAILER, "little")
 
 
 class Lengths:
-    """Lengths of the messages of a segment, as they get known on a rank."""
+    """The message lengths of a segment that a rank knows so far."""
 
     def __init__(self, first: Sequence[int], plain: Sequence[int]) -> None:
-        """Begin with the first lengths of payloads; `plain` are those of the pieces, of which no payload is longer.
+        """Begin with the lengths of the first payloads; `plain` are the pieces' plain lengths, the payloads' bounds.
 
         Raises:
-            TransferError: these are not the lengths of payloads.
+            TransferError: `first` has another number of lengths, or a length is 0 or longer than its piece.
         """
         self._plain = iter(plain)
         self._known: deque[int] = deque()
@@ -44,10 +44,10 @@ class Lengths:
         return self._known.popleft() + TRAILER
 
     def payload(self, message: Array) -> Array:
-        """Return a message without its trailer, which is noted.
+        """Take note of a message's trailer, and return the message without it.
 
         Raises:
-            TransferError: the trailer is no length of a payload.
+            TransferError: the trailer cannot be the length of a payload.
         """
         self._take_note(int.from_bytes(message[-TRAILER:].tobytes(), "little"))
         return message[:-TRAILER]

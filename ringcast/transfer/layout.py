@@ -1,8 +1,8 @@
-"""Layout of the stream of contents: which bytes of which files a chunk has, and what is sent in which order.
+"""Map the stream of contents to files, and cut the missing parts of the stream into pieces and segments.
 
-The contents of all files follow each other in one stream, which is cut into chunks of 1 MiB. A chunk is what is hashed
-and what is resumed. A piece is a run of chunks that is broadcast by one call, a segment so many pieces that ranks
-compare notes after it. All of this follows from the manifest and the set of missing chunks, alike on all ranks.
+The contents of all files follow each other in one stream, which is cut into chunks of 1 MiB. A chunk is the unit of
+hashing and of resuming. A piece is a run of chunks that one call broadcasts; after a segment of pieces the ranks
+compare digests. Layout and order follow from the manifest and the set of missing chunks, alike on all ranks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Listing: the files of this host that are copied; no link in a directory is followed, not even one laid meanwhile."""
+"""List the files to copy; links in a directory are never followed, not even a link that was laid during the listing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Root:
     """A file or directory as the user has named it.
 
     Attributes:
-        path: here.
-        name: what the paths of its entries begin with; empty if what is in a directory is copied without its name.
+        path: on this host.
+        name: the first part of its entries' paths; empty if the content of a directory is copied without its name.
     """
 
     path: bytes
@@ -33,7 +33,7 @@ class Root:
         return entry[len(self.name) :].lstrip(b"/")
 
     def place(self, entry: bytes) -> bytes:
-        """Return the path of an entry here."""
+        """Return the path of an entry on this host."""
         below = self.below(entry)
         return os.path.join(self.path, below) if below else self.path
 
@@ -43,9 +43,9 @@ class Listing:
     """A manifest, and where its entries are on this host.
 
     Attributes:
-        manifest: travels to the others.
+        manifest: the entries, as they are sent to the other ranks.
         roots: of each entry.
-        inodes: of each entry: what is opened later must be what was listed.
+        inodes: of each entry; a file that is opened later must have the inode that was listed.
     """
 
     manifest: Manifest
@@ -60,7 +60,7 @@ class Listing:
 def scan(sources: Sequence[str | os.PathLike[str]], recursive: bool) -> Listing:
     """List files and directories of this host.
 
-    A source that is a link is followed; links within a directory are copied as links. `NAME/` means what is in the
+    A source that is a link is followed; links within a directory are copied as links. `NAME/` means the content of the
     directory, without its name.
 
     Raises:
@@ -90,7 +90,7 @@ def kept_mode(status: os.stat_result) -> int:
 
 
 class _Found:
-    """Entries that were found so far, and what cannot be copied."""
+    """The entries that were found so far, and the problems: one line for each file that cannot be copied."""
 
     def __init__(self) -> None:
         self.entries = Entries()
@@ -99,7 +99,7 @@ class _Found:
         self.problems: list[str] = []
 
     def add(self, path: bytes, recursive: bool) -> None:
-        """Add what the user has named."""
+        """Add a file, or a directory with all that is in it, by the path that the user gave."""
         name = os.path.basename(path)
         try:
             status = os.stat(path)
@@ -138,7 +138,7 @@ class _Found:
                 waiting += self._names(root, folders, below)
 
     def _names(self, root: Root, folders: Folders, below: bytes) -> list[bytes]:
-        """Return what is in a directory, the last one first."""
+        """Return the sorted paths of a directory's entries, the last one first."""
         try:
             with folders.readable(below) as file:
                 names = sorted(map(os.fsencode, os.listdir(file)), reverse=True)
@@ -154,7 +154,7 @@ class _Found:
 
 
 def _twice(entries: Iterable[Entry]) -> Iterator[bytes]:
-    """Yield paths that were there before."""
+    """Yield the paths that occur a second time."""
     seen: set[bytes] = set()
     for entry in entries:
         if entry.path in seen:
@@ -163,7 +163,7 @@ def _twice(entries: Iterable[Entry]) -> Iterator[bytes]:
 
 
 def _entry(path: bytes, status: os.stat_result, name: bytes, folder: int | None) -> Entry:
-    """Return the entry of what has a name in a directory; without a directory, the name is a path, and is followed."""
+    """Return the entry of `name` in a directory; without a directory `name` is a path, and links are followed."""
     mode, mtime = kept_mode(status), status.st_mtime_ns
     if stat.S_ISDIR(status.st_mode):
         return Entry(path, DIRECTORY, mode, mtime)
@@ -179,13 +179,13 @@ def _entry(path: bytes, status: os.stat_result, name: bytes, folder: int | None)
 
 
 def _extents(name: bytes, folder: int | None, size: int) -> Iterator[Extent]:
-    """Yield where a file with holes has data."""
+    """Yield the extents of data in a file with holes."""
     file, end = open_regular(name, folder, follow=folder is None)[0], 0
     try:
         while end < size:
             try:
                 start = os.lseek(file, end, os.SEEK_DATA)
-            except OSError:  # nothing but a hole follows
+            except OSError:  # only a hole follows
                 return
             if start >= size:  # it has grown meanwhile
                 return

@@ -1,4 +1,4 @@
-"""Manifest: what is copied, as plain data that travels to every rank before the first byte of content."""
+"""Describe the files of a copy: plain data that every rank gets before the first byte of content."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Entry:
         mode: permission bits.
         mtime: time of the last change, in ns.
         size: bytes of a file, with its holes.
-        target: where a link leads.
-        data: the extents of a file with holes, in order; None: it has none.
+        target: the path to which a link leads.
+        data: the extents of a file with holes, in order; None: the file has no holes.
     """
 
     path: bytes
@@ -51,16 +51,16 @@ class Entry:
         return ((0, self.size),) if self.size else ()
 
 
-PART = b".ringcast-part"  # how the name of a file ends that is not whole
+PART = b".ringcast-part"  # the end of a part file's name
 
 
 class Entries(Sequence[Entry]):
-    """Many entries in some 80 bytes each, and their names; an entry is made when it is asked for."""
+    """Many entries in some 80 bytes each, plus their names; an `Entry` is made when an item is read."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._paths: list[bytes] = []
         self._kinds, self._modes = bytearray(), array("H")
-        self._seconds, self._nanoseconds = array("q"), array("I")  # of times, which may be after 2262
+        self._seconds, self._nanoseconds = array("q"), array("I")  # in two parts: a time may be after 2262
         self._sizes = array("q")
         self._rare: dict[int, tuple[bytes, tuple[Extent, ...] | None]] = {}  # targets, and data between holes
         for entry in entries:
@@ -80,7 +80,7 @@ class Entries(Sequence[Entry]):
     def __len__(self) -> int:
         return len(self._paths)
 
-    def __getitem__(self, number: int) -> Entry:  # type: ignore[override] # nobody needs slices
+    def __getitem__(self, number: int) -> Entry:  # type: ignore[override] # slices are not needed
         path, kind = self._paths[number], _KINDS[self._kinds[number]]
         mtime = self._seconds[number] * _SECOND + self._nanoseconds[number]
         target, data = self._rare.get(number, _USUAL)
@@ -89,12 +89,12 @@ class Entries(Sequence[Entry]):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All entries, each directory before what is in it; their contents follow each other in one stream of bytes.
+    """All entries, each directory before its content; the files' contents follow each other in one stream of bytes.
 
     Attributes:
         entries: files, directories and links.
-        owner: user and group of the process that listed them. Set-user and set-group bits are listed of files of theirs
-            only, and mean nothing in files of others.
+        owner: user and group of the process that listed them. The set-user bit is listed only for files of this user,
+            the set-group bit only for files of this group; copies that belong to others do not get the bits.
     """
 
     entries: Sequence[Entry]
@@ -119,8 +119,8 @@ class Manifest:
         """Return the manifest of another rank.
 
         Raises:
-            TransferError: an entry would lie outside of the destination, or below something that is no directory; or
-                this is no manifest at all.
+            TransferError: an entry would lie outside of the destination, or below an entry that is no directory; or
+                `data` is no manifest.
         """
         unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=len(data))
         try:
@@ -137,7 +137,7 @@ class Manifest:
         """Raise TransferError unless every entry lies below the destination, in a directory of the manifest."""
         nbytes = 0
         seen: set[bytes] = set()
-        directories: set[bytes] = set()  # whose own paths were looked at: of what is in them the name is left
+        directories: set[bytes] = set()  # their paths are checked: of an entry in them only the name is left
         for entry in self.entries:
             folder, slash, name = entry.path.rpartition(b"/")
             if name in (b"", b".", b"..") or b"\0" in name or entry.path in seen:
@@ -153,10 +153,10 @@ class Manifest:
 
 
 def _decoded(fields: tuple[Any, ...]) -> Entry:
-    """Return an entry that was packed.
+    """Return the entry that was packed as `fields`.
 
     Raises:
-        ValueError, TypeError, IndexError: it is none.
+        ValueError, TypeError, IndexError: `fields` are not an entry.
     """
     path, kind, mode, (seconds, nanoseconds), size, target, extents = fields
     end = 0
@@ -174,5 +174,5 @@ def _decoded(fields: tuple[Any, ...]) -> Entry:
 
 
 def shown(path: bytes | str) -> str:
-    """Return a name for people: control characters and bytes that are no text are written as escapes."""
+    """Return a path as text for messages: control characters and bytes that are no text become escapes."""
     return printable(path)

@@ -9,7 +9,7 @@ from ringcast._util.safe_text import safe_text
 
 FULL, SIZE, NONE = "full", "size", "none"
 AUTO, ZSTD = "auto", "zstd"
-CHOICES = {"verify": (FULL, SIZE, NONE), "compress": (AUTO, ZSTD, NONE)}  # of options that have a few values only
+CHOICES = {"verify": (FULL, SIZE, NONE), "compress": (AUTO, ZSTD, NONE)}  # values of the options that take a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +19,14 @@ class Options:
     Attributes:
         recursive: directories are copied with all that is in them.
         preserve: times of changes and all permission bits are kept.
-        verify: how what is there already is judged: FULL by its SHA-256, SIZE by size (and time of change, with
-            `preserve`), NONE not at all: everything is sent. What travels is always hashed at both ends.
-        keep_going: ranks that cannot take the files are left out; otherwise nothing is sent then.
+        verify: how files that are there already are compared: FULL by SHA-256, SIZE by size (and time of change, with
+            `preserve`), NONE not at all: everything is sent. Content that is sent is always hashed at both ends.
+        keep_going: ranks that cannot take the files are left out; without it nothing is sent if a rank cannot.
         rate: most bytes that the root sends in a second; None: no limit.
-        compress: ZSTD: pieces travel compressed where that makes them shorter; AUTO: if every rank can, and while it
-            makes the copy faster; NONE: never.
+        compress: ZSTD: pieces travel compressed where that makes them shorter; AUTO: if every rank has zstd, and while
+            compression makes the copy faster; NONE: never.
         sparse: blocks of zeros become holes in new files.
-        slow: seconds that others wait for the disk of a rank before it is left out; None: they wait for ever.
+        slow: seconds that others wait for the disk of a rank before the rank is left out; None: they wait for ever.
     """
 
     recursive: bool = False
@@ -40,7 +40,7 @@ class Options:
 
 
 def reason_not(options: Options) -> tuple[str, str] | None:
-    """Return an option with a value that it cannot have, and why not; None if there is none.
+    """Return the first option with an invalid value, and the reason; None if all values are valid.
 
     >>> reason_not(Options(verify="sha1"))
     ('verify', "expected one of full, size, none, got 'sha1'")

@@ -1,6 +1,6 @@
-"""Origin: a file that is fetched, at a path or an http(s) URL, opened to be read once from begin to end.
+"""Open a file at a path or an http(s) URL, to be read once from begin to end.
 
-What is printed of a URL has neither user and password nor query: these may be credentials.
+Messages show a URL without user, password and query, because these may be credentials.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ringcast.version import __version__
 SILENCE = 60.0  # seconds without a byte, after which a server is given up
 _PIECE = 1 << 20
 _BEYOND = 1 << 63  # of sizes and times
-_LONGEST = 200  # characters of what a server says that are shown
+_LONGEST = 200  # characters of a server's text that are shown
 _HANDLERS = (  # of urllib; without those for files, ftp and data, to which a server could redirect
     urllib.request.ProxyHandler,
     urllib.request.HTTPHandler,
@@ -47,10 +47,11 @@ class Origin:
     """A file that is open to be read.
 
     Attributes:
-        shown: its name for people.
-        size: number of bytes; None where the server does not tell.
-        mtime: time of the last change, in ns; None likewise.
-        mode: its permissions; of a URL those of a file that all may read.
+        shown: its name for messages.
+        size: number of bytes; None where the server does not say.
+        mtime: time of the last change, in ns; None where the server does not say.
+        stream: the open file or response.
+        mode: permission bits; a URL has none, so 0o666 stands for them.
     """
 
     shown: str
@@ -63,7 +64,7 @@ class Origin:
         """Yield the content; each piece is valid until the next one.
 
         Raises:
-            TransferError: it cannot be read, or has another number of bytes than it was to have.
+            TransferError: the file cannot be read, or has more or fewer bytes than `size`.
         """
         buffer, arrived = memoryview(bytearray(_PIECE)), 0
         with _naming(self.shown):
@@ -78,7 +79,7 @@ def name_of(source: str) -> str:
     """Return the name of the file, without directories.
 
     Raises:
-        TransferError: there is none.
+        TransferError: the source names no file.
     """
     url = _url(source)
     name = os.path.basename(source if url is None else unquote(url.path.rpartition("/")[2]))
@@ -92,7 +93,7 @@ def opened(source: str) -> Iterator[Origin]:
     """Open a path or URL.
 
     Raises:
-        TransferError: there is no such file, or it cannot be had.
+        TransferError: there is no such file, or it cannot be read.
     """
     url = _url(source)
     if url is None or url.scheme == "file":
@@ -116,7 +117,7 @@ def _url(source: str) -> SplitResult | None:
         raise TransferError(f"{printable(scheme)}://…: a URL writes spaces and other characters than ASCII as %XX")
     try:
         url = urlsplit(source)
-        _ = url.port  # which is looked at only now
+        _ = url.port  # urlsplit checks the port only when it is read
     except ValueError:
         raise TransferError(f"{printable(scheme)}://…: no valid URL") from None
     if url.scheme == "file" and url.hostname not in (None, "localhost"):
@@ -125,7 +126,7 @@ def _url(source: str) -> SplitResult | None:
 
 
 def _shown(source: str) -> str:
-    """Return the source for people, without what may be credentials."""
+    """Return the source for messages, without user, password and query of a URL."""
     url = _url(source)
     if url is None:
         return printable(source)
@@ -135,7 +136,7 @@ def _shown(source: str) -> str:
 @contextmanager
 def _file(path: str) -> Iterator[Origin]:
     with _naming(printable(path)):
-        # Without O_NONBLOCK a pipe that nobody writes into would not even open.
+        # Without O_NONBLOCK the open of a pipe without a writer would wait for ever.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
@@ -151,7 +152,7 @@ def _request(url: SplitResult) -> urllib.request.Request:
     user, at, host = url.netloc.rpartition("@")
     request = urllib.request.Request(url._replace(netloc=host, fragment="").geturl())
     if at:
-        # Where a server redirects to, another one may be; it gets no password.
+        # A server may redirect to another host, which must not get the password.
         request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(unquote(user).encode()).decode()}")
     return request
 
@@ -178,25 +179,25 @@ def _answer(name: str, response: http.client.HTTPResponse) -> Origin:
 
 
 def _in_range(mtime: int) -> int | None:
-    """Return a time in ns, unless it is one that not every file system can keep."""
+    """Return a time in ns; None if it is one that some file systems cannot keep."""
     return mtime if 0 <= mtime < _BEYOND else None
 
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Let errors of the system, of the network and of http name the source."""
+    """Turn errors of the system, the network and http into a TransferError that names the source."""
     try:
         yield
     except HTTPError as error:
         with error:
             reason = f"HTTP {error.code} {http.client.responses.get(error.code, '')}".rstrip()
-        raise TransferError(f"{name}: {reason}") from None  # whose cause could tell where it was redirected to
+        raise TransferError(f"{name}: {reason}") from None  # a cause could show the URL of a redirection
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last one of a redirect
         raise TransferError(f"{name}: {_reason(error)}") from None
 
 
 def _reason(error: object) -> str:
-    """Return what to say of an error; what the server has sent is in it with escapes, and not whole."""
+    """Return the reason of an error as text; text from the server is cut, and control characters become escapes."""
     if isinstance(error, URLError):
         return _reason(error.reason)
     if isinstance(error, TimeoutError):

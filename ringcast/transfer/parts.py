@@ -1,7 +1,7 @@
-"""Parts: the contents of files until they are whole, in `.NAME.ringcast-part` beside the file, which only we can read.
+"""Keep the contents of files that are not whole yet in part files: `.NAME.ringcast-part`, readable by their owner only.
 
 A part file is used again only if it is a regular file of this user that has no other name where others can write; else
-it is removed, and made anew. Only a part file that this copy holds by a descriptor is written to, or gets a mode.
+it is removed, and made anew. Content and mode of a part file are set by descriptor only.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Parts:
         self.opened = -1  # the entry whose part file is open for writing
 
     def find(self, number: int) -> os.stat_result | None:
-        """Look for a part file that was left, and return its status; None if there is none."""
+        """Look for a part file of an earlier copy, and return its status; None if there is none."""
         found = self._places.own_part(number)
         self._inodes[number] = 0 if found is None else found.st_ino
         return found
 
     def exists(self, number: int) -> bool:
-        """Return whether an entry has a part file, by what is known of it."""
+        """Return whether an entry has a part file, as `find` or `open` last saw it."""
         return bool(self._inodes[number])
 
     def begun(self) -> list[int]:
@@ -54,7 +54,7 @@ class Parts:
         """Return the descriptor of an entry's part file, a new one if there is none; it is open until the next one is.
 
         Raises:
-            OSError: it cannot be made; or another copy writes it, or has renamed the one that this copy had begun.
+            OSError: it cannot be made; or another copy writes it, or has renamed the part file of this copy.
         """
         if number != self.opened:
             self.close()
@@ -70,9 +70,9 @@ class Parts:
                 at += os.pwrite(self._file, data[at : run.stop], span.offset + at)
 
     def write_small(self, span: Span, data: memoryview, sparse: bool) -> None:
-        """Write a file that lies in one chunk, so that it lacks nothing but its name.
+        """Write a whole file that lies in one chunk; only its final name is missing then.
 
-        It is made anew: its mode may forbid to open it again.
+        An old part file is removed first, because its mode may forbid to open it again.
         """
         self.close()
         if self._inodes[span.entry]:
@@ -87,7 +87,7 @@ class Parts:
             self._ready[span.entry] = 1
 
     def name(self, number: int, sync: bool) -> None:
-        """Give an entry that is whole its name; without `sync` its content has been synced, if it is ready."""
+        """Rename the part file of a whole entry; without `sync` the caller has synced all file systems before."""
         folder, name, part = self._places.spot(number)
         if sync or not self._ready[number]:
             self._complete(number, sync)
@@ -103,7 +103,7 @@ class Parts:
         self._file, self.opened = -1, -1
 
     def _complete(self, number: int, sync: bool) -> None:
-        """Give a part file what it lacks but its name."""
+        """Set mode and time of a part file, and sync it if `sync`."""
         file = self._opened(number, os.O_RDONLY)
         try:
             self._attributes.give(file, self._manifest.entries[number])
@@ -126,7 +126,11 @@ class Parts:
         return file
 
     def _made(self, number: int) -> int:
-        """Make a part file; what is there in its place and is none of ours is removed."""
+        """Make a part file, and remove any other file in its place.
+
+        Raises:
+            OSError: a usable part file is there now, so another copy writes it; or the other file cannot be removed.
+        """
         folder, _, name = self._places.spot(number)
         try:
             return open_new(name, folder)

@@ -1,8 +1,7 @@
-"""Pipeline: the ring of buffers between the thread that communicates and the one that reads or writes.
+"""Keep the buffers that the communicating thread and the reading or writing thread pass to each other.
 
-The ring bounds the memory: whoever is faster waits for a buffer. A thread that meets an error keeps it, and goes on
-with buffers of zeros, or drops what comes: all ranks make the same calls to the end of the segment, where they tell
-each other.
+Their number bounds the memory: the faster thread waits for a buffer. A thread that meets an error keeps the error, and
+sends zeros or drops data, because all ranks make the same calls to the end of the segment; there they exchange errors.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ BUFFERS = 8  # of a piece each: 32 MB
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A piece in memory: `data` is what travels of it, and part of `buffer`."""
+    """A piece in memory: `data` is the message or payload, a view of the beginning of `buffer`."""
 
     piece: Piece
     data: Array
@@ -29,7 +28,7 @@ class Filled:
 
 
 class Buffers:
-    """The ring of buffers of a rank, made once."""
+    """The free buffers of a rank; all are made at the start."""
 
     def __init__(self) -> None:
         self._free: SimpleQueue[Array] = SimpleQueue()
@@ -37,7 +36,7 @@ class Buffers:
             self._free.put(np.empty(PIECE * CHUNK + TRAILER, np.uint8))
 
     def take(self, within: float | None = None) -> Array | None:
-        """Return a free buffer; None if there is none after so many seconds (`within` None: it waits for ever)."""
+        """Return a free buffer; None if there is none after `within` seconds (None: wait for ever)."""
         try:
             return self._free.get(timeout=within) if within != 0.0 else self._free.get_nowait()
         except Empty:

@@ -1,8 +1,8 @@
-"""Places: the names of a manifest's entries, and of their part files, in the directories of the destination.
+"""Find the names of a manifest's entries, and of their part files, in the directories of the destination.
 
 A directory is opened from the one above it, so that no link leads out of the destination, and each name is used with
-the descriptor of its directory. A file that is there is used only if it belongs to this user, and is no other one than
-when it was first seen.
+the descriptor of its directory. An existing file is used only if it belongs to this user and still has the inode that
+was seen first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Places:
         self._opened: Folders | None = None
 
     def root(self) -> int:
-        """Return the descriptor of the directory that everything goes into, which is made if it is missing.
+        """Return the descriptor of the destination directory, which is made if it is missing.
 
         Raises:
             OSError: it cannot be made, or others could exchange it (see `open_folder`).
@@ -46,7 +46,7 @@ class Places:
         self._opened = None
 
     def path(self, number: int) -> bytes:
-        """Return the path of an entry, for people."""
+        """Return the path of an entry, for messages."""
         return self._prefix + self._names[number]
 
     def folder(self, number: int) -> bytes:
@@ -54,7 +54,9 @@ class Places:
         return self._names[number].rpartition(b"/")[0]
 
     def spot(self, number: int) -> tuple[int, bytes, bytes]:
-        """Return the descriptor of an entry's directory, valid for now, and the names of the entry and its part file.
+        """Return the descriptor of an entry's directory, and the names of the entry and its part file.
+
+        The descriptor is valid until the next call for another directory.
 
         No entry has the name of a part file: a source may have part files of its own.
         """
@@ -66,7 +68,7 @@ class Places:
         return self._folders.at(folder), name, part
 
     def enter(self, number: int) -> bool:
-        """Open the directory of an entry, which from then on must be the same one; return False if there is none.
+        """Open the directory that an entry describes, and remember which one it is; return False if there is none.
 
         Raises:
             OSError: something else is there, or others could exchange it (see `is_foreign`).
@@ -80,7 +82,7 @@ class Places:
         return True
 
     def make_folder(self, number: int) -> None:
-        """Make the directory of an entry, which only its owner can enter; there must be nothing of that name."""
+        """Make the directory that an entry describes, with mode 0o700; nothing may have that name yet."""
         folder, name, _ = self.spot(number)
         os.mkdir(name, 0o700, dir_fd=folder)
         self._folders.at(self._names[number])
@@ -92,7 +94,7 @@ class Places:
             yield file
 
     def status(self, number: int) -> os.stat_result | None:
-        """Return the status of what has the name of an entry; None if nothing has."""
+        """Return the status of the file, directory or link with the name of an entry; None if there is none."""
         folder, name, _ = self.spot(number)
         try:
             return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -100,7 +102,7 @@ class Places:
             return None
 
     def check_replaceable(self, number: int, there: os.stat_result) -> None:
-        """Raise PermissionError if what has the name of an entry may be replaced by its own user only (sticky)."""
+        """Raise PermissionError if the file in an entry's place is another user's, in a sticky directory of others."""
         above, user = self._folders.status(self.folder(number)), os.geteuid()
         if above.st_mode & stat.S_ISVTX and there.st_uid != user and user not in (0, above.st_uid):
             raise PermissionError(errno.EPERM, _IN_THE_WAY)
@@ -110,12 +112,12 @@ class Places:
         return is_ours(self._folders.status(self.folder(number)), status)
 
     def own(self, number: int) -> os.stat_result | None:
-        """Return the status of the file that has the name of an entry; None if there is none, or not of this user."""
+        """Return the status of the file with the name of an entry; None if this user has no such regular file."""
         folder, name, _ = self.spot(number)
         return self._if_own(number, folder, name)
 
     def own_part(self, number: int) -> os.stat_result | None:
-        """Return the status of the part file of an entry; None if there is none, or not of this user."""
+        """Return the status of the part file of an entry; None if this user has no such regular file."""
         folder, _, name = self.spot(number)
         return self._if_own(number, folder, name)
 
@@ -123,7 +125,7 @@ class Places:
         """Open the file that has the name of an entry, or its part file, and had this inode before.
 
         Returns:
-            Its descriptor; None if it is not there any more, or not of this user.
+            Its descriptor; None if the file is gone, is another one, or belongs to another user.
 
         Raises:
             OSError: it cannot be opened, or its directory is gone.
@@ -141,7 +143,7 @@ class Places:
         return None
 
     def link(self, number: int) -> tuple[bytes, int] | None:
-        """Return where the link of an entry leads, and its time of change in ns; None if there is none of this user."""
+        """Return target and time of change (ns) of the link in an entry's place; None if this user has none there."""
         there = self.status(number)
         if there is None or not stat.S_ISLNK(there.st_mode) or there.st_uid != os.geteuid():
             return None
@@ -149,7 +151,7 @@ class Places:
         return os.readlink(name, dir_fd=folder), there.st_mtime_ns
 
     def make_link(self, number: int, target: bytes) -> None:
-        """Make the link of an entry, in the place of whatever file or link is there."""
+        """Make the link of an entry; it replaces a file or link of that name."""
         folder, name, part = self.spot(number)
         with suppress(FileNotFoundError):
             os.unlink(part, dir_fd=folder)
@@ -170,7 +172,7 @@ class Places:
 
 
 def placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
-    """Return the directory that everything goes into, and the name of each entry in it.
+    """Return the destination directory, and the name of each entry in it.
 
     A single file gets the name of the target, unless that is a directory or ends with "/".
     """
@@ -183,5 +185,5 @@ def placed(manifest: Manifest, target: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _hashed(name: bytes) -> bytes:
-    """Return a name of a fixed length for any other one."""
+    """Return a name of fixed length in place of a long one: its SHA-256."""
     return hashlib.sha256(name).hexdigest().encode()

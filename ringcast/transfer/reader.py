@@ -1,4 +1,4 @@
-"""Reader: a thread on the root that reads, hashes and compresses beside the one that communicates."""
+"""Read, hash and compress a segment's pieces on the root, in a thread beside the one that communicates."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Reader:
     """Fills the messages of a segment; leaving the `with` block ends the thread.
 
     Args:
-        source: where the pieces come from.
+        source: the files to read.
         pieces: of the segment.
-        buffers: which are given back by whoever takes a message.
+        buffers: the caller of `take` gives them back.
         rate: most bytes of messages in a second.
-        compressor: of pieces; None if there is to be none.
+        compressor: of pieces; None: no compression.
         framed: whether messages have trailers, and pieces may be compressed.
     """
 
@@ -47,7 +47,7 @@ class Reader:
         self._source, self._pieces, self._buffers, self._rate = source, pieces, buffers, rate
         self._compressor, self._framed = compressor, framed
         self._lengths: SimpleQueue[int] = SimpleQueue()  # of the first payloads
-        self._held: deque[Filled] = deque()  # framed messages, until it is known what follows
+        self._held: deque[Filled] = deque()  # framed messages, until the length for their trailers is known
         self._filled: SimpleQueue[Filled | None] = SimpleQueue()  # None: there is no more
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ringcast-reader", daemon=True)
@@ -65,7 +65,7 @@ class Reader:
         self._thread.join()
 
     def first_lengths(self) -> list[int]:
-        """Return the lengths of the first payloads of a framed segment, when they are known."""
+        """Wait for the lengths of the first payloads of a framed segment, and return them."""
         return [self._lengths.get() for _ in self._pieces[:AHEAD]]
 
     def take(self, wait: bool) -> Filled | None:
@@ -108,7 +108,7 @@ class Reader:
                 return self._compress(piece, data)
             except TransferError as error:
                 self.error = str(error)
-            except Exception as error:  # whatever it is: the other thread waits for this piece
+            except Exception as error:  # any error: the other thread waits for this piece
                 self.error = repr(error)
         data[...] = 0
         return len(data)

@@ -1,8 +1,8 @@
 """Records that ranks exchange between the steps of a copy.
 
 The hosts of a copy need not trust each other, and each passes on what it gets. So a record is bytes of bounded length
-that the codec reads, and nothing is unpickled, also in a job that takes Python objects. What the root announces can be
-sealed, so that nobody changes it on the way.
+that the codec reads, and nothing is unpickled, also in a job that takes Python objects. The root can seal its records,
+so that no host that passes them on can change them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LARGEST_OWN = 1 << 16  # bytes that each rank tells all others
 DIGEST = 32  # bytes
 LONGEST = 1 << 12  # characters of an error: in bytes that is far below LARGEST_OWN
 _LENGTH = 8  # bytes, which come before a record
-_WITHIN = 4 << 10  # bytes of a record that come together with its length; what it has more follows
-_MOST = 1 << 12  # items of a list: else a list of many nothings would take eight times its bytes
+_WITHIN = 4 << 10  # bytes of a record in the first broadcast, together with its length; a second one has the rest
+_MOST = 1 << 12  # items of a list: a list of many `None` takes eight times its encoded bytes in memory
 
 WRONG = "another host sends what is no part of a copy"
 
@@ -108,10 +108,13 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a rank stands before anything is sent: whether it may have some of the content, and what is wrong with it.
+    """The state of a rank before content is sent.
 
     Attributes:
-        begun: a rank was lost meanwhile, and the copy goes on.
+        existing: whether some of the content may be on the rank's disk already.
+        zstd: whether the rank can compress.
+        error: why the rank cannot take the files; empty if it can.
+        begun: whether content was sent before: the copy goes on after the loss of a rank.
     """
 
     existing: bool
@@ -122,7 +125,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Seconds that the disk of a rank has taken, seconds for which others waited in a segment, whether it writes."""
+    """The disk of a rank: seconds of work, seconds for which others waited in this segment, whether it still writes."""
 
     seconds: Seconds
     stalled: Seconds
@@ -144,12 +147,12 @@ class Ended:
 def announced(
     comm: Ranks, root: int, kind: type[Record], make: Callable[[], Record] | None = None, seal: Seal | None = None
 ) -> Record:
-    """Return the record that `make` returns on the root, which needs it, on all ranks.
+    """Broadcast the record that `make` returns on the root, and return it on all ranks; only the root needs `make`.
 
     With a `seal` no host that passes the record on can change it.
 
     Raises:
-        TransferError: `make` has raised it, on all ranks; or something else than a record has arrived.
+        TransferError: `make` raised it on the root (all ranks raise it then); or something else than a record arrived.
     """
     record: Record | Failed
     if comm.rank == root:
@@ -180,7 +183,7 @@ def exchanged(comm: Ranks, record: Record) -> list[Record]:
 
 
 def brief(error: str) -> str:
-    """Return an error as it is told to others: one line of bounded length."""
+    """Shorten an error for a record to other ranks: one printable line of at most `LONGEST` characters."""
     return printable(error)[:LONGEST]
 
 

@@ -1,4 +1,4 @@
-"""Report of a copy: what became of it on each rank."""
+"""Report the outcome of a copy on each rank, and its progress."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class RankReport:
 
     Attributes:
         rank: in the job, as `Communicator.members` counts.
-        host: name of its machine, as that calls itself; empty where the rank was lost.
+        host: the hostname that the machine itself uses; empty if the rank was lost.
         written: bytes that were written.
         found: bytes that were there already.
         seconds: time that hashing and writing took.
-        stalled: seconds for which its disk made all others wait, beyond what the quickest disk did.
+        stalled: seconds for which its disk made all others wait, less the wait for the quickest disk.
         error: why files are missing there; empty if every byte is there.
     """
 
@@ -37,9 +37,9 @@ class CopyReport:
 
     Attributes:
         files: number of files and links.
-        nbytes: their content.
+        nbytes: bytes of their content.
         sent: bytes of content that the root sent.
-        travelled: what these were on the way: less, where they were compressed.
+        travelled: bytes of the messages with this content: fewer than `sent` where pieces were compressed.
         seconds: from the manifest to the end, on this rank.
         ranks: of each rank but the root, in order.
     """
@@ -73,7 +73,7 @@ class Progress:
 
 
 def report_of(rank: int, told: Ended) -> RankReport:
-    """Return the report of a rank from what it tells; where it stands decides whose it is."""
+    """Return the report of a rank from its own record; the caller names the rank, not the record."""
     error, host = brief(told.error), brief(told.host)
     return RankReport(rank, host, told.written, told.found, told.seconds, told.stalled, error)
 

@@ -1,4 +1,4 @@
-"""Route of a segment's pieces from the root to all: along a chain of ranks, or by the broadcast that is best for each.
+"""Choose how a segment's pieces travel: along a chain of ranks, or each by the broadcast that is best for its size.
 
 Pieces follow each other without a gap, so that a chain is filled once in a segment, and each rank sends a byte once. A
 circulant broadcast is filled and emptied once in a piece: its root sends `q-1` blocks more, where `q = ceil(log2 p)`.
@@ -26,7 +26,7 @@ class Route:
 
 
 def route(size: int, nbytes: int) -> Route:
-    """Return how a segment of so many bytes travels among `size` ranks: so that the root waits least.
+    """Return the route of a segment of `nbytes` bytes among `size` ranks with the least wait for the root.
 
     >>> route(8, 100_000_000)
     Route(algorithm='linear_pipeline', block=333333)

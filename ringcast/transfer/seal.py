@@ -1,7 +1,7 @@
-"""Seal: a signature of what the root announces, as hosts that do not trust each other pass it on.
+"""Sign the root's announcements, because hosts that do not trust each other pass them on.
 
-The command makes a pair of keys for each copy. The public one comes to every host with the command that starts its
-rank, the secret one to the root alone. What could be played again belongs to the same copy, where it is true too.
+The command makes a pair of keys for each copy. The public key comes to every host with the command that starts its
+rank, the secret key to the root alone. A replayed announcement is harmless: it is one of the same copy, and true.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Seal:
         """Return the data that the root has sealed.
 
         Raises:
-            TransferError: others have changed them.
+            TransferError: another host has changed them.
         """
         try:
             self._public.verify(data[:_SIZE].tobytes(), data[_SIZE:])

@@ -1,4 +1,4 @@
-"""Source: reads the contents of a listing's files, and says if a file changed after it was listed."""
+"""Read the contents of listed files, and raise an error if a file changed after it was listed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Source:
         self.manifest, self._listing = listing.manifest, listing
         self.layout = Layout(listing.manifest)
         self._entry, self._file = -1, -1
-        self._root: Root | None = None  # of the directories that are open
+        self._root: Root | None = None  # the root of the directories that are open
         self._folders: Folders | None = None
 
     def read(self, piece: Piece, buffer: memoryview) -> None:
         """Fill a buffer of the piece's length.
 
         Raises:
-            TransferError: a file cannot be read, or is not any more what the manifest says.
+            TransferError: a file cannot be read, or has changed since it was listed.
         """
         at = 0
         for span in self.layout.spans(piece):
@@ -58,7 +58,7 @@ class Source:
         self._entry, self._file = -1, -1
 
     def _open(self, number: int, entry: Entry) -> None:
-        """Open a file, if it is the one that was listed: its name may mean another one now."""
+        """Open a file and check that it is the listed one, by inode and mode; its name may lead to another file now."""
         self._close_file()
         root = self._listing.roots[number]
         folder, _, name = root.below(entry.path).rpartition(b"/")

@@ -1,7 +1,7 @@
-"""Stalls: how long the other ranks have waited for the disk of this one.
+"""Count the time for which the other ranks have waited for the disk of this rank.
 
-Broadcasts are lock-step: where one rank has no buffer free, because its disk has not taken what is in them, all others
-wait. What the quickest disk takes is nobody's fault, so a rank counts what its own takes beyond that.
+Broadcasts are lock-step: where one rank has no free buffer, because its disk has not taken their content, all others
+wait. All ranks must wait as long as the quickest disk takes, so a rank counts only the time beyond that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 
 class Stalls:
-    """Time that others have waited for this rank, and how much more they will; `limit` None: any."""
+    """The time that others have waited for this rank, and the rest that they will; `limit` None: no limit."""
 
     def __init__(self, limit: float | None) -> None:
         self._limit = limit
@@ -21,7 +21,7 @@ class Stalls:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Count the time that the block takes."""
+        """Count the time of the `with` block."""
         began = time.monotonic()
         try:
             yield
@@ -30,7 +30,7 @@ class Stalls:
 
     @property
     def left(self) -> float | None:
-        """Seconds that others will still wait; None: for ever."""
+        """Seconds that others will still wait; None: without limit."""
         return None if self._limit is None else max(0.0, self._limit - self.total - self.segment)
 
     @property
@@ -38,12 +38,12 @@ class Stalls:
         return self.left == 0.0
 
     def next_segment(self, quickest: float) -> None:
-        """End a segment, in which the quickest rank had so many seconds."""
+        """End a segment; `quickest`: the seconds for which others waited for the quickest rank."""
         self.total += max(0.0, self.segment - quickest)
         self.segment = 0.0
 
     def told(self) -> str:
-        """Return what to say of a rank that is left out."""
+        """Return the error of a rank that is left out because its disk is too slow."""
         return (
             f"too slow: its disk made all others wait {self.total + self.segment:.1f} s; what has arrived there is "
             "kept, and the same copy sends only what is missing"

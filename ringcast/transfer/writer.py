@@ -1,8 +1,8 @@
-"""Writer: the thread of a destination, which decompresses, hashes and writes beside the one that communicates.
+"""Decompress, hash and write pieces at a destination, in a thread beside the one that communicates.
 
-The thread may be stuck in a call of the system for as long as a disk likes. When others have waited too long for it, it
-is given up: the one buffer that it has in hand is lost until it wakes up, all others are used on, and what comes is
-dropped.
+A system call on a stuck disk can hold the thread for any time. When the other ranks have waited too long for it, the
+thread is given up: the buffer in its hand is lost until the call returns, the other buffers stay in use, and pieces
+that arrive are dropped.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ringcast.transfer.stalls import Stalls
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Something else to do with the destination."""
+    """An action on the destination other than a write; `done` is set at its end."""
 
     act: Callable[[], object]
     done: threading.Event
 
 
 class Writer:
-    """Writes what is put, in order; it owns the destination, and closes it."""
+    """Writes pieces in the order of `put`; it owns the destination, and closes it."""
 
     def __init__(self, destination: Destination, buffers: Buffers, stalls: Stalls) -> None:
         self.error = ""
@@ -44,9 +44,9 @@ class Writer:
         self._thread.start()
 
     def buffer(self, wait: bool) -> Array | None:
-        """Return a free buffer; None if there is none and the caller shall not wait.
+        """Return a free buffer; None if there is none and `wait` is False.
 
-        It waits only while no buffer is under way: then all but one are here.
+        Pass `wait` only while no broadcast is under way: then the writer has all buffers.
         """
         buffer = self._buffers.take(0.0)
         if buffer is not None or not wait:
@@ -66,7 +66,7 @@ class Writer:
             self._queue.put(filled)
 
     def call(self, act: Callable[[], object]) -> None:
-        """Do something after all that was put, and wait for its end; nothing after an error."""
+        """Run `act` in the thread after all pieces that were put, and wait for its end; do nothing after an error."""
         step = _Step(act, threading.Event())
         if self.error:
             return
@@ -77,7 +77,7 @@ class Writer:
             self._give_up()
 
     def drain(self) -> None:
-        """Wait until all that was put is written or dropped."""
+        """Wait until all pieces that were put are written or dropped."""
         self.call(lambda: None)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Writer:
                     item.act() if isinstance(item, _Step) else self._write(item)
             except TransferError as error:
                 self.error = self.error or str(error)
-            except Exception as error:  # whatever it is: the other thread waits
+            except Exception as error:  # any error: the other thread waits
                 self.error = self.error or repr(error)
             self.seconds += time.monotonic() - began
             if isinstance(item, _Step):
@@ -117,6 +117,6 @@ class Writer:
     def _write(self, filled: Filled) -> None:
         length, data = self._destination.layout.length(filled.piece), filled.data.data
         plain = data if len(data) == length else decompressed(data, length)
-        if plain is not None:  # else its digests are missing, and it is sent again
+        if plain is not None:  # else the digests of its chunks are missing, and they are sent again
             self.digests.update(zip(filled.piece.chunks, digests.of_chunks(plain), strict=True))
             self._destination.write(filled.piece, plain)

@@ -1,4 +1,4 @@
-"""Blocks of zeros: what need not be written into a file that has a hole there."""
+"""Find blocks of zeros, which need not be written into a file that has a hole there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from ringcast.transfer.manifest import Entry
 
-BLOCK = 4096  # bytes: file systems allocate so many, or more
+BLOCK = 4096  # bytes: the least that common file systems allocate
 
 
 def runs(data: memoryview, offset: int) -> Iterator[slice]:
-    """Yield what is left of data without the blocks of zeros, of a file whose blocks are counted from its beginning.
+    """Yield the slices of `data` without the whole blocks of zeros; `data` begin at byte `offset` of the file.
 
     >>> list(runs(memoryview(bytes(4096) + b"x" + bytes(8191)), 0))
     [slice(4096, 8192, None)]
@@ -29,7 +29,7 @@ def runs(data: memoryview, offset: int) -> Iterator[slice]:
     cuts = [0, *range(head, len(data) + 1, BLOCK), len(data)]
     filled = np.concatenate(
         ([True], blocks.any(axis=1), [True])
-    )  # what is at the ends is part of a block, and is written
+    )  # at both ends there are parts of blocks, which are always written
     for wanted, run in groupby(zip(filled.tolist(), pairwise(cuts), strict=True), itemgetter(0)):
         places = [place for _, place in run]
         if wanted and places[0][0] < places[-1][1]:
@@ -37,7 +37,7 @@ def runs(data: memoryview, offset: int) -> Iterator[slice]:
 
 
 def is_hollow(file: int, entry: Entry) -> bool:
-    """Return whether a file that is open has no data where the entry has holes; always true where that has none."""
+    """Return whether an open file has no data where the entry has holes; True if the entry has no holes."""
     if entry.data is None:
         return True
     end = 0

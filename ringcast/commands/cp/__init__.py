@@ -1,1 +1,1 @@
-"""The command `ringcast cp`: one rank on this host, which has the files, and one on each host that gets them."""
+"""The command `ringcast cp` copies files: one rank on this host reads them, one on each other host writes them."""

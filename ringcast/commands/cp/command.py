@@ -1,4 +1,4 @@
-"""The command `ringcast cp`: reads the command line, starts the ranks, and says what became of each host."""
+"""Run `ringcast cp`: read the command line, start the ranks, print the result on each host."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Job:
 
 
 def _run(job: _Job) -> tuple[Outcome, int]:
-    """Copy, say what became of it, and return that with the exit code."""
+    """Copy, print the result, and return the result with the exit code."""
 
     def run(hosts: Sequence[str]) -> Outcome:
         return run_job(job.order, hosts, job.rsh_agent)
@@ -98,7 +98,7 @@ def _tell(report: CopyReport, hosts: Sequence[str]) -> None:
     for each in failed:
         _complain(f"{hosts[each.rank - 1]}: {each.error}")
     speed = f", {report.sent / report.seconds / 1e6:,.1f} MB/s" if report.sent and report.seconds else ""
-    # Bytes that were not sent were there only if a host has all: of one that was lost they are just missing.
+    # Bytes that were not sent count as found only up to what a complete host found: on a lost host they are missing.
     there = min(report.nbytes - report.sent, max((each.found for each in report.ranks if not each.error), default=0))
     found = f"; {there:,} were there already" if there > 0 else ""
     packed = f" as {report.travelled:,}" if report.travelled < report.sent else ""
@@ -110,7 +110,7 @@ def _tell(report: CopyReport, hosts: Sequence[str]) -> None:
 
 
 def _slowest(report: CopyReport, hosts: Sequence[str]) -> str:
-    """Return what to say of the host whose disk has held up the others; nothing where that is not worth a word."""
+    """Return words on the host whose disk delayed the others most; "" below a second or a tenth of the copy's time."""
     slowest = max(report.ranks, key=lambda each: each.stalled)
     if slowest.error or slowest.stalled < max(1.0, report.seconds / 10):
         return ""
@@ -137,10 +137,10 @@ def _describe(manifest: Manifest, job: _Job) -> None:
 
 
 def _job(options: argparse.Namespace) -> _Job:
-    """Return what the options ask for.
+    """Return the job that the options describe.
 
     Raises:
-        HostError, ValueError: they cannot be met.
+        HostError, ValueError: the options contradict each other, or name no job.
     """
     paths: list[str] = options.paths
     rsh_agent = options.rsh_agent or ""
@@ -181,10 +181,10 @@ def _job(options: argparse.Namespace) -> _Job:
 
 
 def _in_order(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return the hosts with this one first, as its ranks come first.
+    """Return the hosts with this one first, because the launcher numbers its ranks first.
 
     Raises:
-        ValueError: it has two names among them.
+        ValueError: two of the hosts are this host.
     """
     own = socket.gethostname()
     here = [host for host in hosts if is_own(host, own)]
@@ -207,7 +207,7 @@ def _refuse_itself(listing: Listing, target: str) -> None:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return hosts and destination: what is before the first colon outside of brackets, and after it.
+    """Split a text at its first colon outside of brackets into hosts and destination.
 
     >>> _split("[fe80::1],h[1-3]:/data/a:b")
     ('[fe80::1],h[1-3]', '/data/a:b')

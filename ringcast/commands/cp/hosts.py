@@ -1,4 +1,4 @@
-"""All hosts of a copy: it goes without those that cannot be reached, which are tried once more at the end."""
+"""Copy to many hosts: leave out hosts that cannot be reached, and try them once more at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Run = Callable[[Sequence[str]], Outcome]  # copies to some of the hosts
 
 
 def copy_to_all(hosts: Sequence[str], run: Run, say: Callable[[str], None]) -> Outcome:
-    """Copy to all hosts that can be reached; then once more to those that could not be, or were lost meanwhile."""
+    """Copy to all hosts that can be reached; then once more to the hosts that were unreachable or were lost."""
     first = _copy_to_some(hosts, run)
     if first.report is None:
         return first
@@ -25,12 +25,12 @@ def copy_to_all(hosts: Sequence[str], run: Run, say: Callable[[str], None]) -> O
 
 
 def _is_missed(report: RankReport) -> bool:
-    """Return whether a host was lost, or could not be reached: then it has not reported by itself."""
+    """Return whether a host was lost or unreachable: its report then has an error but no host name of its own."""
     return bool(report.error) and not report.host
 
 
 def _copy_to_some(hosts: Sequence[str], run: Run) -> Outcome:
-    """Copy to those of the hosts that can be reached."""
+    """Copy to the hosts that can be reached; a host that fails to start is left out of the next attempt."""
     unreachable: dict[str, str] = {}
     while (outcome := run(reached := [host for host in hosts if host not in unreachable])).failed:
         if outcome.started or outcome.failed.keys() <= unreachable.keys():
@@ -47,7 +47,7 @@ def _copy_to_some(hosts: Sequence[str], run: Run) -> Outcome:
 
 
 def _after_second(report: CopyReport, hosts: Sequence[str], missed: Mapping[str, str], second: Outcome) -> CopyReport:
-    """Return the report of both copies; where the second has none, the hosts have its errors."""
+    """Return one report of both copies; without a second report the missed hosts get the second copy's errors."""
     numbers = [hosts.index(host) + 1 for host in missed]
     if second.report is None:
         errors = [second.failed.get(host) or second.error or first for host, first in missed.items()]

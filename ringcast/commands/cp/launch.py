@@ -1,4 +1,4 @@
-"""One job of a copy: a rank here, which has the files, and one on each host that gets them."""
+"""Start one copying job: a rank on this host, which has the files, and a rank on each host that gets them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ KEPT = "what has arrived is kept, and the same command sends only what is missin
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a copy ended: with a report, whose rank numbers are those of the hosts, from 1; or with errors.
+    """The result of a copy: a report, in which rank r is the r-th of the hosts, counted from 1; or errors.
 
     Attributes:
         report: None if there was an error.
         failed: errors of hosts, by name.
-        error: any other one.
-        started: whether the ranks were started; if not, `failed` has the hosts because of which they were not.
-        tried_again: what the first error of a host was, where there was a second try.
+        error: an error that belongs to no host.
+        started: whether the ranks were started; if not, `failed` has the hosts that prevented it.
+        tried_again: the first error of each host that was tried twice.
     """
 
     report: CopyReport | None = None
@@ -58,7 +58,7 @@ def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
     """Copy to these hosts.
 
     Raises:
-        KeyboardInterrupt: it was interrupted; the ranks have ended.
+        KeyboardInterrupt: the user interrupted the copy; the ranks have ended.
     """
     line = ProgressLine(sys.stderr, hosts)
     public, secret = new_keys()
@@ -74,7 +74,7 @@ def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
             assert launcher.stdin is not None
             assert launcher.stdout is not None
             try:
-                # Not an argument: these are bounded, and names of files are many.
+                # Not an argument: the system bounds the length of arguments, and files may be many.
                 with suppress(BrokenPipeError), launcher.stdin as first:  # the job may not even start
                     first.write(encode(replace(order, secret=secret)))
                 report, error = _follow(launcher.stdout, line)
@@ -91,7 +91,7 @@ def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
 
 
 def _end(launcher: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of the job; a process whose disk is stuck cannot end, and is left to its host."""
+    """Wait for the end of the job, then kill the launcher; a rank in a stuck disk call may outlive it on its host."""
     try:
         launcher.wait(_PATIENCE)
     except subprocess.TimeoutExpired:
@@ -106,14 +106,14 @@ def _argv(hosts: Sequence[str], rsh_agent: str, report: int, public: bytes) -> l
     agent = ["--rsh-agent", rsh_agent] if rsh_agent else []
     names = ",".join(f"[{host}]" if ":" in host else host for host in ("localhost", *hosts))
     launch = [sys.executable, "-P", "-m", "ringcast_launcher", "-H", names, *agent, "--on-failure", "continue"]
-    # What other hosts print is neither shown nor taken for the answer of the rank that has the files.
+    # Output of the other hosts is dropped, so that no host can forge an answer of the rank that has the files.
     told = ["--wdir", "/", "--output", "none", "--ranks-filter", "0", "--stdin", "0"]
     told += ["--json-report", f"/dev/fd/{report}"]
     return [*launch, *told, "python", "-P", "-m", "ringcast.commands.cp.worker", public.hex()]
 
 
 def _follow(lines: Iterable[bytes], line: ProgressLine) -> tuple[CopyReport | None, str]:
-    """Show how far the rank with the files is, to its report; return that, or its error."""
+    """Show the progress that rank 0 prints, until its report; return the report, or rank 0's error."""
     for text in lines:
         told = answer(text.decode("utf-8", "replace"))  # None: whatever else is printed
         if isinstance(told, Progress):
@@ -126,7 +126,7 @@ def _follow(lines: Iterable[bytes], line: ProgressLine) -> tuple[CopyReport | No
 
 
 def _of_ranks(text: str, hosts: Sequence[str]) -> Outcome:
-    """Return the errors that ranks have told, each in a line that begins with its rank, by their hosts."""
+    """Return the ranks' errors by host; each line of `text` that begins with "rank R: " is the error of a host."""
     failed: dict[str, str] = {}
     others: list[str] = []
     for line in text.splitlines():
@@ -139,7 +139,7 @@ def _of_ranks(text: str, hosts: Sequence[str]) -> Outcome:
 
 
 def _of_launcher(job_report: IO[bytes], said: IO[str]) -> Outcome:
-    """Return why a job has ended without a word of its ranks: what the launcher reports, or has said last."""
+    """Return the cause when no rank answered: from the launcher's report, or else its last line on stderr."""
     job_report.seek(0)
     said.seek(0)
     told: dict[str, Any] = json.loads(job_report.read() or b"{}")

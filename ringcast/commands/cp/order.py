@@ -1,4 +1,4 @@
-"""Order: what the command tells the ranks that copy; and lines in which the rank with the files answers."""
+"""The messages between `ringcast cp` and its ranks: the order to copy, and rank 0's answers, one JSON text a line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Order:
     """The files to copy, their destination, and the options; names are bytes, as the system has them.
 
     Attributes:
-        secret: with which the rank that has the files signs what it announces; the others get neither it nor `sources`.
+        secret: the key by which rank 0 signs its announcements; other ranks get neither the key nor `sources`.
     """
 
     sources: tuple[bytes, ...]
@@ -35,7 +35,7 @@ def line(answer: Answer) -> str:
 
 
 def answer(line: str) -> Answer | None:
-    """Return the answer in a line; None if it is another one."""
+    """Return the answer in a line; None if the line holds no answer."""
     try:
         found: Answer = parse(json.loads(line), (Progress, CopyReport, Failed))
     except (CodecError, ValueError, RecursionError):
@@ -44,7 +44,7 @@ def answer(line: str) -> Answer | None:
 
 
 def below_home(target: str) -> str:
-    """Return a destination as this host has it: a relative one is below the home directory, as with scp.
+    """Return a destination's path on this host: a relative destination is below the home directory, as with scp.
 
     >>> below_home("/data/")
     '/data/'

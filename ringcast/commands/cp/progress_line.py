@@ -1,4 +1,4 @@
-"""Line of progress of a copy: share, speed, time left and the slowest host; on a terminal only."""
+"""Draw a copy's progress as one line of a terminal: share, speed, time left and the slowest host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ringcast.transfer.report import Progress
 
 
 class ProgressLine:
-    """One line of a terminal, which is drawn again and again."""
+    """A line that is redrawn in place; nothing is drawn unless `stream` is a terminal."""
 
     def __init__(self, stream: TextIO, hosts: Sequence[str]) -> None:
         self._stream, self._hosts = stream, hosts

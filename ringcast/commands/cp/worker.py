@@ -1,4 +1,4 @@
-"""A rank of `ringcast cp`: rank 0 has the files, reads the order, and prints how far they are."""
+"""Run a rank of `ringcast cp`: rank 0 has the files, reads the order from stdin, and prints progress and report."""
 
 from __future__ import annotations
 
