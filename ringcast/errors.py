@@ -17,7 +17,7 @@ class Where:
 
     Attributes:
         operation: name of the call, as "allreduce".
-        number: the how-manieth call of the communicator it is, from 1; None where that is not known.
+        number: the call's number on its communicator, from 1; None where that is not known.
         round: of the schedule, from 0; None before the first one.
 
     >>> print(Where("allreduce", 3, 2))
@@ -46,13 +46,13 @@ class RingcastError(Exception):
 
 
 class ArgumentError(RingcastError, ValueError):
-    """A call was given an argument that it cannot work with; nothing was sent, but where the method says otherwise.
+    """A call got an argument that it cannot work with; nothing was sent, unless the method says otherwise.
 
     Attributes:
         rank: the rank that raises this.
         operation: name of the call.
         argument: name of the argument, or of several.
-        expected: what was expected, and what was given.
+        expected: the expected argument, and the given one.
 
     >>> try: comm.bcast(1, timeout=-1)
     ... except ArgumentError as error: print(error)
@@ -128,8 +128,8 @@ class PeerFailed(RingcastError):
         host: where `peer` ran; empty where that is not known.
         pid: its process; 0 where that is not known.
         remote_traceback: of the error that ended `peer`; empty where there is none.
-        where: what this rank was doing, a `Where`; None where that is not known.
-        flag: what the ranks that live agreed on nevertheless, in `agree`; else None.
+        where: the call in which this rank was, a `Where`; None where that is not known.
+        flag: raised by `agree`: the bitwise and of the flags of the ranks that live; else None.
 
     >>> print(PeerFailed(0, 2, "killed by SIGKILL", Where("barrier", 1), host="h1", pid=42))
     rank 0: peer rank 2 (h1, pid 42) failed during barrier #1: killed by SIGKILL
@@ -160,7 +160,7 @@ class PeerFailed(RingcastError):
         self.flag = flag
 
 
-MISMATCH = "mismatch with rank"  # in the texts of these errors, and of those that they bring about on other ranks
+MISMATCH = "mismatch with rank"  # in the texts of these errors, and of their consequences on other ranks
 
 
 class CollectiveMismatch(RingcastError):
@@ -173,9 +173,9 @@ class CollectiveMismatch(RingcastError):
         theirs: the other rank's call.
         my_site: where `mine` is in the program, as "file.py:12"; empty where that is not known.
         their_site: where `theirs` is.
-        where: what this rank was doing, a `Where`.
-        complete: whether `theirs` is the other rank's whole call, and not only what can be seen of it in a message.
-        differs: what differs between the two, as "root differs: mine 0, theirs 1"; empty where that is not known.
+        where: the call in which this rank was, a `Where`.
+        complete: whether `theirs` is the other rank's whole call, and not only the part that a message shows.
+        differs: the difference between the two, as "root differs: mine 0, theirs 1"; empty where that is not known.
 
     >>> print(str(CollectiveMismatch(0, 1, "bcast", "gather", Where("bcast", 1)))[:74])
     rank 0: mismatch with rank 1 in bcast #1: mine is bcast, theirs is gather;
@@ -213,12 +213,12 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         rank: the rank that raises this.
         waiting_for: the ranks whose messages, grants or completions are missing.
         seconds: how long the call has waited.
-        where: what this rank was doing, a `Where`.
+        where: the call in which this rank was, a `Where`.
         operation: the call and its number, a `Where` without the round.
         round: of the schedule, from 0; None before the first one.
         progress: share of the rounds that are over, from 0 to 1; None where that is not known.
         cycle: the ranks of a deadlock, each of which waits for the next one; empty for a deadline.
-        calls: what the first ranks of the cycle are in, and where in the program.
+        calls: the calls of the first ranks of the cycle, and their places in the program.
 
     >>> print(CollectiveTimeout(0, (1, 2), 5.0, Where("barrier", 7, 1)))
     rank 0: barrier #7, round 1 did not finish within 5 s; waiting for rank 1, 2
@@ -282,7 +282,7 @@ class JobAborted(RingcastError):
     Attributes:
         rank: the rank that raises this.
         cause: why the job is ended.
-        where: what this rank was doing, a `Where`; None where that is not known.
+        where: the call in which this rank was, a `Where`; None where that is not known.
         waiting_for: the ranks for which it waited there.
 
     >>> print(JobAborted(0, "interrupted"))
@@ -328,7 +328,7 @@ class RunTimeout(RunFailed, TimeoutError):
     Attributes:
         ranks: all ranks that had not ended; `rank` is the first one.
         seconds: the limit.
-        running: those that still run, as nothing ends a thread from outside.
+        running: the ranks that still run, as nothing ends a thread from outside.
 
     >>> print(RunTimeout((1, 2), 5.0))
     rank 1: the run did not finish within 5 s; rank 1, 2 had not ended

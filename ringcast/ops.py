@@ -1,4 +1,4 @@
-"""Reduction operators, and what an algorithm may assume of them."""
+"""Reduction operators, and the properties that an algorithm may assume of them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Op:
             combined value, of the same shape and dtype for arrays; they must not change their arguments.
         commutative: the order of ranks does not matter; permits faster algorithms.
         elementwise: `fn` may be applied to pieces of an array (1-D, contiguous); permits pipelining.
-        name: what error messages call it, and what must be equal on all ranks; by default the name of `fn`.
+        name: its name in error messages, which must be equal on all ranks; by default the name of `fn`.
         exact_always: every way of associating gives the same bits, as joining texts does, or multiplying matrices of
             whole numbers; permits faster algorithms, in which ranks associate differently.
-        on_objects: what is applied to Python objects other than arrays; `fn` if not given.
+        on_objects: the function for Python objects other than arrays; `fn` if not given.
 
     >>> hypot = Op(np.hypot, commutative=True, elementwise=True)
     >>> comm.allreduce(np.array([3.0, 4.0]), hypot), hypot
@@ -143,7 +143,7 @@ def compare(before: Callable[[Any, Any], Any], left: Any, right: Any) -> int:
 
 
 def _true(answer: Any) -> bool:
-    """Return the truth of a comparison: that of a container, or of any object, says nothing of what was compared."""
+    """Return the truth of a comparison: that of a container, or of any object, says nothing of the compared values."""
     if isinstance(answer, Mapping) or not hasattr(type(answer), "__bool__"):
         raise TypeError(f"expected values that compare to True or False, not to {type(answer).__name__}")
     return bool(answer)
@@ -223,7 +223,7 @@ def as_op(op: Op | Callable[[Any, Any], Any]) -> Op:
     """Return `op` as an Op: a plain function becomes one that is applied to whole values in rank order.
 
     Args:
-        op: an Op, or a function of two values; what means the same as a built-in operator is that one: the ufuncs
+        op: an Op, or a function of two values; these stand for built-in operators: the ufuncs
             np.add, np.multiply, np.minimum, np.maximum, np.logical_and, np.bitwise_or and the like, the functions
             np.sum, np.prod, np.min and np.max, and Python's own sum, min and max.
 

@@ -18,7 +18,7 @@ from ringcast.schedules.circulant import skips
 from ringcast.schedules.scan import census_skips
 from ringcast.transports.base import RemoteTransport
 
-GRACE = 3.0  # seconds after a refusal in which a launcher tells that the other has failed or left: it takes 0.5
+GRACE = 3.0  # seconds after a refusal in which a launcher reports that the peer has failed or left: it takes 0.5
 _DROPPED = "as if a firewall dropped the packets"
 _FIX = "open the ports in the firewalls (RINGCAST_PORTS bounds them) or choose another interface (RINGCAST_IFACE)"
 
@@ -56,7 +56,7 @@ def _await(endpoint: Endpoint, transport: RemoteTransport, seconds: float, grace
         while endpoint.progress(transport.clock()):  # notices on failed or departed ranks
             pass
         protocol = endpoint.protocol
-        unreached = transport.unreached()  # first: it may admit those that were unheard
+        unreached = transport.unreached()  # first: it may admit peers that were unheard
         heard_nothing = dict.fromkeys(transport.unheard(), "")
         missing = without({**heard_nothing, **unreached}, {*protocol.failed, *protocol.finished})
         if not missing or protocol.aborted is not None:
@@ -94,7 +94,7 @@ def overdue(
 
 
 def _unreached(transport: RemoteTransport, away: Mapping[int, str], seconds: float) -> str:
-    """Return what is wrong where this rank does not reach others, some of which have refused it."""
+    """Return the error text for peers that this rank does not reach; some have refused the connection."""
     peer, *more = away
     others = f" (nor to rank {', '.join(map(str, more))})" if more else ""
     why = away[peer] or f"nothing came back within {seconds:g} s, {_DROPPED}"
@@ -102,7 +102,7 @@ def _unreached(transport: RemoteTransport, away: Mapping[int, str], seconds: flo
 
 
 def _unheard(transport: RemoteTransport, lost: Collection[int], seconds: float) -> str:
-    """Return what is wrong where this rank reaches others that do not reach it."""
+    """Return the error text for peers that this rank reaches, but that do not reach this rank."""
     theirs = ", ".join(f"rank {peer} at {transport.address_of(peer)}" for peer in lost)
     whom = "there" if len(lost) == 1 else "one of these at least"
     return f"has reached {theirs}, but gets no connection from {whom}: nothing came within {seconds:g} s, {_DROPPED}"

@@ -80,7 +80,7 @@ def on_dask(
     workers = _workers(client, n)
     job = hosted.rank_specs(fn, n, args, timeout)
     results = Results(n)
-    board = f"ringcast-{job[0].nonce:016x}"  # where rank 0 tells its address
+    board = f"ringcast-{job[0].nonce:016x}"  # where rank 0 publishes its address
     futures = {
         client.submit(_rank, spec, board, workers=[worker], key=f"{board}-{spec.rank}", pure=False, retries=0): worker
         for spec, worker in zip(job, workers, strict=True)
@@ -139,7 +139,7 @@ def _abort(client: Client, workers: Sequence[str], nonce: int, cause: str) -> No
     async def tell() -> None:
         hosted.abort(nonce, cause)
 
-    with contextlib.suppress(Exception):  # those that are gone need not be told
+    with contextlib.suppress(Exception):  # workers that are gone need no message
         client.run(tell, workers=sorted(set(workers)), wait=False, on_error="ignore")
 
 

@@ -36,7 +36,7 @@ class RankDebugger(pdb.Pdb):
         super().__init__(nosigint=True)  # Ctrl-C is for the launcher, which ends the job
         self.prompt = f"(Pdb rank {rank}) "
         self._config = config
-        self.left = False  # by the person at the prompt
+        self.left = False  # by the user at the prompt
 
     def set_quit(self) -> None:
         self.left = True

@@ -14,7 +14,7 @@ def fetch(source: str | PathLike[str], target: str | PathLike[str] | None = None
     Args:
         source: path of a file on rank 0, or URL (http, https, file).
         target: path of the copy; None: in the user's cache directory.
-        sha256: what the SHA-256 of the file must be, as 64 hexadecimal digits.
+        sha256: the expected SHA-256 of the file, as 64 hexadecimal digits.
 
     Returns:
         The path of the copy on this rank's host.

@@ -74,7 +74,7 @@ def rank_specs(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: flo
 
 
 def host(spec: RankSpec, address: str) -> tuple[IO[bytes], str]:
-    """Start the control plane at a host's address, on a free port; return its lifeline and where it listens."""
+    """Start the control plane at a host's address, on a free port; return its lifeline and its address."""
     return serve(spec.config(""), address)
 
 

@@ -88,7 +88,7 @@ def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
         for rank in texts.keys() - others.keys():
             raise RendezvousError(f"rank {config.rank} uses shared memory and rank {rank} does not: {_ALIKE}")
         for rank, error in transport.meet(others).items():
-            if not isinstance(error, FileNotFoundError):  # else it has left: only who sends to it need know
+            if not isinstance(error, FileNotFoundError):  # else it has left: only its senders need to know
                 raise RendezvousError(f"rank {config.rank} shares no memory with rank {rank}: {error}; {_ALIKE}")
         return transport
 
@@ -133,7 +133,7 @@ def _open_local(config: WorkerConfig) -> Inbox:
 
 
 def _check_one_host(rank: int, cards: Sequence[EndpointCard]) -> None:
-    """Refuse ranks of another host: their process numbers, users and namespaces may be those of this one."""
+    """Refuse ranks of another host: their process numbers, users and namespaces may equal those of this one."""
     kernel, _, host = cards[rank].host.partition(" ")
     for other, card in enumerate(cards):
         theirs, _, there = card.host.partition(" ")
@@ -253,7 +253,7 @@ def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCar
     """Map the segments of other ranks on this host; return the ranks that share memory with this one, or did.
 
     Raises:
-        RendezvousError: one of them cannot be mapped. That one may have mapped this rank's, and both have to do alike.
+        RendezvousError: one of them cannot be mapped. Its rank may have mapped this rank's, and both must do the same.
     """
     from ringcast.transports.memory.segment import reachable
 
@@ -353,5 +353,5 @@ def _tcp_addresses(config: WorkerConfig, host: str) -> list[str]:
     if config.security == CURVE and not is_key(config.key):
         raise ConfigError("RINGCAST_KEY is not a key: expected 40 characters of Z85, as zmq.curve_keypair makes them")
     addresses = endpoints(host, config.ports, config.rank, config.size)
-    port = config.control.rpartition(":")[2]  # which is rank 0's control plane's, that is not there yet
+    port = config.control.rpartition(":")[2]  # it belongs to rank 0's control plane, which is not there yet
     return [address for address in addresses if not address.endswith(f":{port}")] or addresses

@@ -21,7 +21,7 @@ def read_report(file: Path) -> dict[str, Any]:
 
 
 def failure(output: str, code: int, report: dict[str, Any]) -> RunFailed:
-    """Return the error that names the rank which the launcher holds responsible."""
+    """Return the error that names the rank that the launcher holds responsible."""
     rank = report["rank"]
     if rank is None:
         return RunFailed(0, f"ringcast-launch ended with exit code {code}", output)

@@ -14,7 +14,7 @@ from ringcast.config.worker import unattended
 
 Item = TypeVar("Item")
 EVERY = 0.1  # seconds from one drawing to the next
-MARGIN = 6  # columns for what the launcher writes before a line, and one at the end
+MARGIN = 6  # columns for the launcher's prefix of a line, and one at the end
 
 
 def progress(iterable: Iterable[Item], total: float | None = None, description: str | None = None) -> Iterator[Item]:

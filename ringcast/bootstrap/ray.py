@@ -79,7 +79,7 @@ def on_ray(
         actors = [kind.remote(spec) for spec in job]
         _work(actors, results)
     finally:
-        for actor in actors:  # ends what it does, whatever that is
+        for actor in actors:  # ends the actor, whatever it does
             with contextlib.suppress(Exception):
                 ray.kill(actor)
         with contextlib.suppress(Exception):
@@ -101,7 +101,7 @@ def _check(n: int) -> None:
 
 
 def _reserve(n: int) -> Any:
-    """Return n processors that are ours at the same time, as close to each other as they are."""
+    """Reserve n CPUs at once, packed on as few nodes as possible."""
     from ray.util import placement_group, remove_placement_group
 
     group = placement_group([{"CPU": 1}] * n, strategy="PACK")

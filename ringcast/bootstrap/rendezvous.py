@@ -59,7 +59,7 @@ def _own_directory(path: str) -> Iterator[str]:
     """Make a directory, which the control plane removes with the job; without a job it goes at once.
 
     Its name can be guessed, and another user can have taken it. All ranks then take the first of `path-1`, `path-2`, …
-    that is not another user's: what such a user has made there stays, so all come to the same.
+    that is not another user's: directories of other users stay, so all ranks come to the same one.
     """
     path = _not_taken(path)
     try:
@@ -83,10 +83,10 @@ def _not_taken(path: str) -> str:
 
 
 def private(folder: Path, instead: str = _NEW_DIRECTORY) -> None:
-    """Make a directory for us alone, or check that it is one; `instead` tells what to do where it cannot be made.
+    """Make a directory for us alone, or check that it is one; `instead` is the advice where it cannot be made.
 
     Raises:
-        ConfigError: somebody else may enter it, or it cannot be made.
+        ConfigError: another user may enter it, or it cannot be made.
     """
     status = _made(folder, instead)
     if status.st_uid != os.getuid():
@@ -96,7 +96,10 @@ def private(folder: Path, instead: str = _NEW_DIRECTORY) -> None:
 
 
 def _made(folder: Path, instead: str) -> os.stat_result:
-    """Make a directory unless something has that name; return what is there. A link is none: it leads to others'."""
+    """Make a directory unless the name is taken; return the status of that name.
+
+    A symbolic link is not followed, so callers refuse it as no directory: its target may be another user's.
+    """
     if found := open_to_all(folder.parent):
         raise ConfigError(f"{folder}, where the ranks are to meet: all users can rename what is in {found}; {instead}")
     try:
@@ -136,7 +139,7 @@ def serve(config: WorkerConfig, host: str) -> tuple[IO[bytes], str]:
 
 
 def publish(path: Path, content: Mapping[str, str], who: str) -> None:
-    """Write a file by which `who` passes data to other processes of the same user; it appears atomically.
+    """Write a file by which `who` passes data to other processes of the same user; the file appears atomically.
 
     Raises:
         ConfigError: it is there.
@@ -158,7 +161,7 @@ def publish(path: Path, content: Mapping[str, str], who: str) -> None:
 
 
 def published(path: Path, who: str) -> dict[str, object] | None:
-    """Return what `who` wrote by `publish`; None as long as there is no file.
+    """Return the data that `who` wrote by `publish`; None as long as there is no file.
 
     Raises:
         RendezvousError: it cannot be read, or is none of ours.

@@ -124,7 +124,7 @@ def _run_threads(
         finally:
             comm.finalize()
 
-    # Those that a time limit leaves running must not keep the interpreter from its end.
+    # Threads that a time limit leaves running must not keep the interpreter from its end.
     threads = [threading.Thread(target=work, args=(g,), name=f"ringcast-rank-{g.rank}", daemon=True) for g in groups]
     try:
         for thread in threads:
@@ -157,14 +157,14 @@ def _running(threads: Sequence[threading.Thread], until: float | None) -> tuple[
 
 
 def _check_answers(endpoints: Sequence[Endpoint]) -> None:
-    """Raise RunFailed for an error that a rank caught, and nothing answered; if possible for no mere consequence."""
+    """Raise RunFailed for an error that a rank caught and did not answer by shrink or agree; causes come first."""
     found = [(e.rank, error) for e in endpoints if (error := e.unanswered.first) is not None]
     for rank, error in sorted(found, key=lambda one: one[1].follows):
         raise RunFailed(rank, str(error))
 
 
 def _check_ends(endpoints: Sequence[Endpoint]) -> None:
-    """Raise RunFailed for a message that nobody took; after an error that was caught, what was under way is lost."""
+    """Raise RunFailed for a message that no rank received; after a caught error, messages under way are lost."""
     protocols = [endpoint.protocol for endpoint in endpoints]
     if any(protocol.gave_up for protocol in protocols):
         return
@@ -187,7 +187,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         folder = Path(name)
         (folder / "call").write_bytes(pickle.dumps(sys.path) + cloudpickle.dumps((fn, args)))
         report, last_words = folder / "report", folder / "last-words"
-        # -P: what lies in the working directory stands in for none of our modules, nor for Python's own.
+        # -P: files of the working directory shadow none of our modules, nor Python's own.
         command = [sys.executable, "-P", "-m", "ringcast_launcher.for_program", str(last_words)]
         command += ["-n", str(n), "--json-report", str(report)]
         command += ["--timeout", str(timeout)] if timeout is not None else []
@@ -221,7 +221,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
                 raise
             finally:
                 errors.join()
-        # Where our process ignores SIGCHLD, nobody knows how a child has ended: what the launcher wrote counts.
+        # Where our process ignores SIGCHLD, the exit code of a child is lost: the launcher's report counts.
         told = read_report(report)
         results = [folder / f"result-{rank}" for rank in range(n)]
         words = _lines_of(last_words)
@@ -253,7 +253,7 @@ def _unseen(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _lines_of(last_words: Path) -> list[str]:
-    """Return what the launcher said at its end; nothing if it was killed before."""
+    """Return the launcher's last lines; none if it was killed before."""
     try:
         return last_words.read_text("utf-8", "replace").splitlines(keepends=True)
     except FileNotFoundError:

@@ -156,7 +156,7 @@ def _join(timeout: float | None, deterministic: bool | None = None, *, children:
 def finalize() -> None:
     """Leave the job; idempotent, and done by itself at the end of the program.
 
-    Not collective: nobody waits for anybody.
+    Not collective: no rank waits for another.
 
     Raises:
         CollectiveMismatch: the last call was not the same on other ranks.
@@ -193,7 +193,7 @@ def whoami() -> tuple[int, WorkerConfig]:
 def terminal() -> TextIO | None:
     """Return the terminal of the person who started the job, for progress on long work.
 
-    Only rank 0 has it: what ranks print goes through the launcher, line by line, which no progress bar survives. The
+    Only rank 0 has it: output of ranks goes through the launcher, line by line, which no progress bar survives. The
     launcher's own status line is not drawn any more in this job.
 
     Returns:
@@ -227,7 +227,7 @@ def _network(config: WorkerConfig) -> Network:
 
 
 def _member(config: WorkerConfig, network: Network) -> Group:
-    """Join as this whole process: an error that ends it is told to the others."""
+    """Join as this whole process: the other ranks learn of an error that ends it."""
     with rendezvous(config) as info:
         group = join(info, network)
     control = group.endpoint.control
@@ -237,7 +237,7 @@ def _member(config: WorkerConfig, network: Network) -> Group:
 
 
 def _warn(config: WorkerConfig) -> None:
-    """Print once for the job what a launcher would say."""
+    """Print the launcher's warnings once for the job, where there is no launcher."""
     texts = misspelled()
     if config.security == NONE and not KINDS[config.transport].local:
         texts.append(OPEN)
@@ -255,7 +255,7 @@ def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.R
             os.write(2, f"ringcast.{UsageError.__name__}: {error}\n".encode())
         control.send(Failing(config.rank, Failure(f"{UsageError.__name__}: {error}")))
         control.close()
-        os._exit(1)  # the main thread may wait for what these processes were to do
+        os._exit(1)  # the main thread may wait for results of these processes
 
     joined = child_processes.listen(config.nonce, config.rank, fail)
     os.environ[JOINED] = str(joined)
@@ -289,7 +289,7 @@ def join(info: JoinInfo, network: Network) -> Group:
 
 
 def _tell_strangers(endpoint: Endpoint) -> None:
-    """Say on standard error who else has been at the inbox, if there was somebody."""
+    """Report on standard error the strangers that connected to the inbox, if any."""
     strangers = endpoint.transport.strangers if isinstance(endpoint.transport, RemoteTransport) else 0
     dropped = sum(endpoint.protocol.dropped.values())
     if strangers or dropped:
@@ -298,7 +298,7 @@ def _tell_strangers(endpoint: Endpoint) -> None:
 
 
 def _fail_at_the_end(endpoint: Endpoint, pid: int) -> None:
-    """End with code 1 where an error was caught and not answered; an uncaught one has told itself."""
+    """End with code 1 where an error was caught and not answered; Python reports an uncaught one."""
     error = endpoint.unanswered.first
     if error is not None and os.getpid() == pid and getattr(sys, "last_value", None) is None:
         print(f"ringcast: rank {endpoint.rank} failed: {error}", file=sys.stderr)
@@ -327,7 +327,7 @@ def _leave_with(control: ControlClient, rank: int, error: BaseException) -> None
 
 
 def _leave_at_the_end(world: Communicator) -> None:
-    """Finalize. A mistake that shows only now is told without a traceback, as the program does not occur in it."""
+    """Finalize. An error that shows only now is printed without a traceback, as the program does not occur in it."""
     try:
         world.finalize()
     except RingcastError as error:
@@ -342,7 +342,7 @@ def _fold_uncaught_errors(config: WorkerConfig) -> None:
 
 
 def all_frames_wanted() -> bool:
-    """Return whether errors of this process are told with ringcast's frames."""
+    """Return whether errors of this process are printed with ringcast's frames."""
     return _config is not None and bool(_config.debug)
 
 
@@ -378,7 +378,7 @@ def _reads_nothing() -> bool:
 
 
 def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
-    """Return where the user's program was when it was ended from outside; more would hide the cause."""
+    """Return the line of the user's program at which it was ended from outside; more would hide the cause."""
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith("<frozen ")]
     of_program = [frame for frame in frames if not inside(frame.filename)] or frames[:1]  # ours may be the main program
     place = f"{of_program[-1].filename}:{of_program[-1].lineno}" if of_program else "?"

@@ -25,7 +25,7 @@ from ringcast.wire.call import COUNTS_OF
 
 
 def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
-    """Return from every rank the row that is for this one; see `Communicator.alltoall`."""
+    """Return the rows that all ranks have for this one; see `Communicator.alltoall`."""
     several = value.ndim > 0 if isinstance(value, np.ndarray | np.generic) else isinstance(value, Sequence)
     if not several or len(value) != group.size:
         expected = f"expected an array with {group.size} rows, or a sequence of {group.size} values"
@@ -43,7 +43,7 @@ def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
 
 
 def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, choice: Choice) -> Steps[Any]:
-    """Return from every rank the rows that are for this one, in rank order; see `Communicator.alltoallv`."""
+    """Return the rows that all ranks have for this one, in rank order; see `Communicator.alltoallv`."""
     rank, objects, told = group.rank, isinstance(value, list | tuple), group.endpoint.rank
     array = None if objects else rows_of(group, "alltoallv", value)
     rows = check_counts(told, "alltoallv", counts, group.size)
@@ -69,7 +69,7 @@ def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, 
 
 
 def _counts(group: Group, array: Array, rows: tuple[int, ...]) -> Steps[tuple[int, ...]]:
-    """Tell every rank how many rows there are for it: an alltoall of 8 bytes for each, in ceil(log2 p) rounds."""
+    """Exchange the numbers of rows: an alltoall of 8 bytes for each rank, in ceil(log2 p) rounds."""
     name, row = f"{dtype_name(array.dtype)}{COUNTS_OF}", array.shape[1:]
     stage = plan(group, "alltoall", AUTOMATIC, Data(name, row, 16 * group.size), name="alltoallv")
     ones = (1,) * group.size
@@ -84,20 +84,20 @@ def _swap(
     row, shape = prod(array.shape[1:]), (sum(theirs), *array.shape[1:])
     given = np.ascontiguousarray(array)
     result = room(group.endpoint.rank, stage.call.collective, shape, array.dtype, "recvcounts") if out is None else out
-    if np.may_share_memory(given, result):  # what arrives must not overwrite what has not been sent
+    if np.may_share_memory(given, result):  # arriving data must not overwrite unsent data
         given = given.copy()
     yield from _swap_pieces(group, stage, cut(given, [n * row for n in rows]), cut(result, [n * row for n in theirs]))
     return result
 
 
 def swap_pieces(group: Group, outgoing: list[memoryview], incoming: list[memoryview]) -> Steps[None]:
-    """Exchange pieces of memory, which may lie anywhere, with all ranks, which know how long those for them are."""
+    """Exchange pieces of memory, which may lie anywhere, with all ranks; each knows the lengths that it receives."""
     yield from _swap_pieces(group, plan(group, "alltoallv", AUTOMATIC, Data("uint8")), outgoing, incoming)
 
 
 def _swap_pieces(group: Group, stage: StagePlan, outgoing: list[memoryview], incoming: list[memoryview]) -> Steps[Any]:
     incoming[group.rank][:] = outgoing[group.rank]
-    # Of alltoallv the bytes are known only now, and to this rank only.
+    # Only now are the bytes of an alltoallv known, and only to this rank.
     moved = replace(stage, nbytes=sum(map(len, outgoing)) + sum(map(len, incoming)))
     return run_stage(group, moved, lambda s: PieceSlots([*outgoing, *incoming], s))
 
@@ -115,7 +115,7 @@ def swap_objects(group: Group, stage: StagePlan, values: list[Any], codec: Codec
 def _swap_lists(
     group: Group, value: Sequence[Any], rows: tuple[int, ...], recvcounts: tuple[int, ...] | None, choice: Choice
 ) -> Steps[list[Any]]:
-    """Exchange runs of objects; how long they are they tell themselves."""
+    """Exchange runs of objects; each run carries its length."""
     stage = plan(group, "alltoallv", choice, OBJECTS)
     ends = accumulate(rows, initial=0)
     theirs = yield from swap_objects(group, stage, [list(value[a:b]) for a, b in pairwise(ends)])

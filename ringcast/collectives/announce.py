@@ -1,4 +1,4 @@
-"""Small records that one rank tells all others: what it is about to send."""
+"""Announcement of a broadcast: a small record by which the root describes the data that follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broadcast: the root describes what it sends, then sends it."""
+"""Broadcast: the root sends a description of its value, then the data."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ class _Arriving:
         return self.buffer is not None and order_of(self.buffer) == self.record["order"]
 
     def memory(self) -> Array:
-        """Return where the items go, as a line."""
+        """Return the memory for the items, in one dimension."""
         if self.buffer is not None and self.direct:
             return flat(self.buffer)
         return np.empty(prod(self.shape), self.dtype)
 
     def value(self, data: Array) -> Any:
-        """Return the value, of which all items are in `data`."""
+        """Return the value; all its items are in `data`."""
         if self.record["kind"] == "object":
             return decode(data.data)
         if self.buffer is not None and self.direct:
@@ -124,12 +124,12 @@ def _check_buffer(group: Group, buffer: Array, arriving: _Arriving) -> None:
 
 
 def _describe(group: Group, value: Any, root: int, choice: Choice) -> tuple[Array, dict[str, Any], StagePlan | None]:
-    """Return what the root broadcasts as flat data, the record that announces it, and the stage that moves it.
+    """Return the root's value as flat data, the record that announces them, and the stage that moves them.
 
-    There is no such stage if the record has the data itself.
+    The stage is None if the record has the data itself.
     """
     known = described(value)
-    if known is None and not group.pickle:  # which the others, too, learn so
+    if known is None and not group.pickle:  # which the other ranks learn from the record, too
         return np.empty(0, np.uint8), {"kind": "refused"}, None
     if known is None:
         data = np.frombuffer(encode(value), np.uint8)

@@ -1,4 +1,4 @@
-"""RINGCAST_DEBUG=info: rank 0 says for every stage of a collective what was chosen, predicted and measured."""
+"""RINGCAST_DEBUG=info: rank 0 prints the chosen algorithm, the predicted and the measured time of every stage."""
 
 from __future__ import annotations
 

@@ -47,13 +47,13 @@ class Explanation:
     Attributes:
         collective: as it was asked for.
         size: number of ranks.
-        nbytes: size of the whole buffer, all parts (of an exchange: what a rank gives); 0 for Python objects, of
-            which nobody knows it.
-        chosen: what the call would use.
+        nbytes: size of the whole buffer, all parts (of an exchange: the data that one rank sends); 0 for Python
+            objects, whose size is not known.
+        chosen: the algorithm that the call would use.
         options: all algorithms that could do the call, the chosen first, then the fastest, each with its best number of
             blocks.
         excluded: the other algorithms, and why they cannot.
-        remarks: what the times leave out.
+        remarks: costs that the times leave out.
     """
 
     collective: str
@@ -80,7 +80,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The arguments that tell what a call would move; see `Communicator.explain`.
+    """The arguments that give the size of a call's data; see `Communicator.explain`.
 
     A `dtype` other than the default must be that of the array, if there is one.
     """
@@ -101,7 +101,7 @@ class _Data:
 
 
 def explain(group: Group, collective: str, size: Size, op: Op, root: int, distance: int, choice: Choice) -> Explanation:
-    """Return what the call would do; see `Communicator.explain`."""
+    """Return the explanation of a call; see `Communicator.explain`."""
     if collective not in EXPLAINED:
         raise ArgumentError(group.endpoint.rank, "explain", "collective", f"expected one of {', '.join(EXPLAINED)}")
     data = _data(group, collective, _as_combined(size, op) if COLLECTIVES[collective].combines else size)
@@ -153,7 +153,7 @@ def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distanc
     facts, dtype = COLLECTIVES[collective], data.dtype
     table = facts.algorithms
     if dtype is None and collective == "allgatherv":
-        table = "allgather"  # lists are objects, of which every rank has one
+        table = "allgather"  # lists are objects, one for every rank
     if facts.combines and dtype is not None:
         check_op(group.endpoint.rank, collective, op, dtype)
     rides = _rides_along(collective, data, choice)
@@ -177,7 +177,7 @@ def _plan(group: Group, collective: str, data: _Data, op: Op, root: int, distanc
 
 
 def _reason(error: ValueError) -> str:
-    """Return the bare reason why an algorithm is not possible, without what else there is."""
+    """Return the bare reason why an algorithm is not possible, without the list of others."""
     if not isinstance(error, ArgumentError):
         raise error
     return error.expected.partition(": ")[2].partition("; possible here")[0]
@@ -202,7 +202,7 @@ def _remarks(collective: str, data: _Data, choice: Choice, *, fixed: bool) -> tu
 
 
 def _data(group: Group, collective: str, size: Size) -> _Data:
-    """Return what is moved, from the arguments of the call or from their sizes."""
+    """Return the data of the call, from its arguments or from their sizes."""
     value, nbytes, counts = size.value, size.nbytes, size.counts
     if COLLECTIVES[collective].parts is Parts.NONE:
         return _Data(np.dtype(np.uint8), 0)
@@ -279,7 +279,7 @@ def _data_of_value(group: Group, collective: str, value: Any, counts: Sequence[i
 
 
 def _data_of_rows(group: Group, collective: str, array: Array, counts: Sequence[int] | None) -> _Data:
-    """Return what a v-form moves of which this is one part, or the whole."""
+    """Return the data of a v-form from one part of them, or from the whole."""
     whole = COLLECTIVES[collective].whole
     if counts is None and not whole:
         raise ArgumentError(

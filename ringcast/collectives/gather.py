@@ -1,4 +1,4 @@
-"""Parts come together: gather and allgather, regular and irregular."""
+"""Gather and allgather, regular and irregular: the parts of all ranks come together."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _gather_lists(
 def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[Array, tuple[int, ...]]]:
     """Return the array, and the rows of every rank: as given, or after an exchange (ceil(log2 p) rounds).
 
-    Ranks tell 8 bytes; of texts and times 32, as these are converted to the width or unit that all have in common.
+    Each rank sends 8 bytes; for texts and times 32, as these get the width or unit that all ranks have in common.
     """
     if counts is not None:
         return array, check_rows(group, operation, len(array), counts)
@@ -116,7 +116,7 @@ def _exchange_dtypes(group: Group, operation: str, array: Array) -> Steps[tuple[
 
 
 def _tell_all(group: Group, operation: str, array: Array, dtype: str, facts: Array) -> Steps[Any]:
-    """Tell all ranks one item of `facts`, that of this rank; `dtype` is what must be equal on all."""
+    """Send this rank's item of `facts` to all ranks; `dtype` must be equal on all."""
     data = Data(f"{dtype}{COUNTS_OF}", array.shape[1:], facts.nbytes)
     stage = plan(group, "allgather", AUTOMATIC, data, name=operation)
     return (yield from run_stage(group, stage, lambda s: ArraySlots(facts, s, (1,) * group.size)))

@@ -1,4 +1,4 @@
-"""The making of a graph of neighbours: the ranks tell each other their edges, once."""
+"""Construction of a graph of neighbours: the ranks exchange their edges, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorted sequences become one: merge_sorted."""
+"""Merge of the ranks' sorted sequences into one: merge_sorted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives between the neighbours in a topology, whose schedule is that of the graph: there is nothing to choose."""
+"""Collectives between the neighbours in a topology; the graph gives the schedule, so no algorithm is chosen."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Neighbors:
 
 
 def neighbors_of(group: Group, schedule: Neighborhood) -> Neighbors:
-    """Return what the calls of a topology need."""
+    """Return the neighbours of this rank as the calls of a topology use them."""
     members = group.members
     return Neighbors(group, schedule, tuple(relabel(schedule, members, group.endpoint.size) if members else schedule))
 
@@ -83,7 +83,7 @@ def neighbor_allgatherv(near: Neighbors, value: Any, counts: Any, out: Any) -> S
 
 
 def neighbor_alltoall(near: Neighbors, value: Any, out: Any) -> Steps[Any]:
-    """Return from every source what it has for this rank; see `Topology.neighbor_alltoall`."""
+    """Return the values that all sources have for this rank; see `Topology.neighbor_alltoall`."""
     name, group, schedule = "neighbor_alltoall", near.group, near.schedule
     places = len(schedule.destinations)
     several = value.ndim > 0 if isinstance(value, np.ndarray | np.generic) else isinstance(value, Sequence)
@@ -103,7 +103,7 @@ def neighbor_alltoall(near: Neighbors, value: Any, out: Any) -> Steps[Any]:
 
 
 def neighbor_alltoallv(near: Neighbors, value: Any, counts: Any, recvcounts: Any, out: Any) -> Steps[Any]:
-    """Return from every source the rows that are for this rank; see `Topology.neighbor_alltoallv`."""
+    """Return the rows that all sources have for this rank; see `Topology.neighbor_alltoallv`."""
     name, group, schedule = "neighbor_alltoallv", near.group, near.schedule
     objects = isinstance(value, list | tuple)
     array = None if objects else rows_of(group, name, value)
@@ -128,7 +128,7 @@ def neighbor_alltoallv(near: Neighbors, value: Any, counts: Any, recvcounts: Any
 
 
 def _told(near: Neighbors, name: str, argument: str, counts: Any, mine: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the rows that come from each source, as the program tells; what comes from this rank is known."""
+    """Return the number of rows from each source, as the program gives them; this rank's own are known."""
     rank = near.group.endpoint.rank
     theirs = check_counts(rank, name, counts, len(near.schedule.sources), argument)
     for place, into in near.schedule.own:
@@ -139,7 +139,7 @@ def _told(near: Neighbors, name: str, argument: str, counts: Any, mine: tuple[in
 
 
 def _exchange_counts(near: Neighbors, name: str, array: Array, mine: tuple[int, ...]) -> Steps[tuple[int, ...]]:
-    """Tell every destination how many rows there are for it: 8 bytes in the same rounds as the rows."""
+    """Send every destination the number of its rows: 8 bytes in the same rounds as the rows."""
     stage = _plan(near, name, f"{dtype_name(array.dtype)}{COUNTS_OF}", array.shape[1:])
     ones, places = (1,) * len(mine), len(near.schedule.sources)
     theirs = yield from _swap(near, stage, np.array(mine, np.int64), ones, (1,) * places, None)
@@ -161,7 +161,7 @@ def _spread(near: Neighbors, stage: StagePlan, array: Array, theirs: tuple[int, 
     """Send the same rows to every destination."""
     given = np.ascontiguousarray(array)
     result = _result(near, stage, array, theirs, out)
-    if np.may_share_memory(given, result):  # what arrives must not overwrite what has not been sent
+    if np.may_share_memory(given, result):  # arriving data must not overwrite unsent data
         given = given.copy()
     pieces = cut(given, [given.size]) * len(near.schedule.destinations)
     return (yield from _move(near, stage, pieces, result, theirs))
@@ -246,7 +246,7 @@ def _move_objects(near: Neighbors, name: str, outgoing: list[Any], own: list[Any
 
 
 def _joined(near: Neighbors, name: str, argument: str, lists: list[Any], counts: tuple[int, ...] | None) -> list[Any]:
-    """Return the objects of all sources; their numbers must be those that the program has told."""
+    """Return the objects of all sources; their numbers must be those that the program has given."""
     came = [one or [] for one in lists]
     lengths = tuple(map(len, came))
     if counts is not None and any(
@@ -260,5 +260,5 @@ def _joined(near: Neighbors, name: str, argument: str, lists: list[Any], counts:
 
 
 def _padded(pieces: Sequence[Any], length: int, nothing: Any) -> list[Any]:
-    """Return the pieces with so many more that all ranks number their slots alike."""
+    """Return the pieces, padded so that all ranks number their slots alike."""
     return [*pieces, *[nothing] * (length - len(pieces))]

@@ -91,7 +91,7 @@ def probe(group: Group, source: Source, tag: Tag) -> Steps[Status]:
 
 
 def iprobe(group: Group, source: Source, tag: Tag) -> Status | None:
-    """Return what is known of a message that has come, or None; see `Communicator.iprobe`."""
+    """Return the status of a message that has come, or None; see `Communicator.iprobe`."""
     origin, tag = _some_source(group, "iprobe", source), _open_tag(group, "iprobe", tag)
     endpoint, message = group.endpoint, SelfDescribing()
     with endpoint.gate:
@@ -109,7 +109,7 @@ def begin(group: Group, name: str, dest: int | None, source: int | None, tag: in
 
 
 def _apart(frame: memoryview, out: Array) -> memoryview:
-    """Return what a frame has in other memory than `out`: what arrives must not overwrite what has not been sent."""
+    """Return a frame in other memory than `out`: arriving data must not overwrite unsent data."""
     shared = np.may_share_memory(np.frombuffer(frame, np.uint8), out)
     return memoryview(bytes(frame)) if shared else frame
 

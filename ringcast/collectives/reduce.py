@@ -109,7 +109,7 @@ def array_slots(work: Array, schedule: Schedule, counts: Sequence[int], op: Op) 
 
 
 def combine_objects(group: Group, collective: str, value: Any, op: Op, root: int | None, choice: Choice) -> Steps[Any]:
-    """Run a stage that combines Python objects; return what this rank ends with."""
+    """Run a stage that combines Python objects; return this rank's result."""
     codec = pickled(group, collective)
     stage = plan(group, collective, choice, OBJECTS, root=root, op=op, exact=op.exact())
     explained = _explained(group, collective, op)
@@ -118,7 +118,7 @@ def combine_objects(group: Group, collective: str, value: Any, op: Op, root: int
 
 
 def _explained(group: Group, collective: str, op: Op) -> Op:
-    """Return an operator of which the errors say what to pass; one that is the user's own as it is."""
+    """Return an operator whose errors say what to pass; a user's own operator as it is."""
     if not built_in(op):
         return op
 
@@ -180,7 +180,7 @@ def _same_memory(out: Array, part: Array, array: Array) -> bool:
 
 
 def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -> Steps[Any]:
-    """The same for a sequence of one object per rank: combined as whole sequences, element by element."""
+    """Reduce and scatter a sequence of one object per rank: whole sequences are combined element by element."""
     if not isinstance(values, Sequence) or len(values) != group.size:
         expected = f"expected an array, or a sequence of {group.size} values"
         raise ArgumentError(group.endpoint.rank, "reduce_scatter", "value", f"{expected}, got {in_words(values)}")

@@ -31,7 +31,7 @@ def exscan(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[
 
 
 def _prefix(group: Group, collective: str, value: Any, op: Op, out: Any, choice: Choice) -> Steps[Any]:
-    """Return what the schedule leaves in the place of this rank's value."""
+    """Return the prefix that the schedule leaves in the slot of this rank's value."""
     array, given = operand(group, collective, value, op)
     if array is None:
         no_out(group, collective, out)

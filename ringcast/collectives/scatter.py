@@ -1,4 +1,4 @@
-"""Parts are handed out: scatter and scatterv."""
+"""Scatter and scatterv: the root sends each rank its part."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ def _described(array: Array | None, rows: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _check_memory(group: Group, operation: str, out: Any) -> None:
-    """Check what does not depend on what the root sends."""
+    """Check the arguments that do not depend on the root's data."""
     if out is not None:
         check_buffer(group.endpoint.rank, operation, out)
 
 
 def _check_out(group: Group, operation: str, out: Any, record: dict[str, Any]) -> None:
-    """Check that what the root sends to this rank fits into `out`."""
+    """Check that the root's data for this rank fit into `out`."""
     if out is None:
         return
     if record["dtype"] == OBJECT:
@@ -147,9 +147,9 @@ def hand_out(
     root: int,
     choice: Choice,
 ) -> Steps[Array]:
-    """Scatter the rows of the root's array; returns those of this rank, which lie in it, or in what has come.
+    """Scatter the rows of the root's array; returns those of this rank, which lie in it, or in received memory.
 
-    All ranks know what the array is like. Inner ranks of the tree receive what they pass on into an array of the full
+    All ranks know shape and dtype. Inner ranks of the tree receive rows to pass on into an array of the full
     size, of which the system backs only the pages that are used.
     """
     whole = np.empty((sum(rows), *row), dtype) if array is None else array

@@ -1,4 +1,4 @@
-"""A single value as a message that tells the receiver what it is: a record, then the raw buffer or the pickle."""
+"""A single value as a message that describes itself: a record, then the raw buffer or the pickle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SelfDescribing:
     def __init__(self, out: Array | None = None) -> None:
         self.total: int | None = None
         self.source = self.tag = self.count = 0
-        self._out = out  # where an array is to be put
+        self._out = out  # memory for an array
         self._sizes: Sequence[int] = ()
         self._starts: list[int] = []
         self._parts: list[memoryview] = []  # the record, then, when that is there, memory for the data
@@ -67,7 +67,7 @@ class SelfDescribing:
         put_into_views(self, offset, data)
 
     def placed(self, offset: int, length: int) -> None:
-        """Make room for the data when the record is there, which tells whether they fit into `out` as they are."""
+        """Make room for the data when the record has come, which says whether they fit into `out` as they are."""
         if offset + length == self._starts[1]:
             self._record = unpack_record(self._parts[0])
             self._parts += [self._place] if self._in_place else map(_memory, self._sizes[1:])

@@ -32,7 +32,7 @@ def shift(group: Group, value: Any, distance: int, out: Any, choice: Choice) -> 
         result = np.empty(array.shape, array.dtype)
     else:
         result = check_out(group.endpoint.rank, "shift", out, array.shape, array.dtype)
-        if np.may_share_memory(mine, result):  # what arrives must not overwrite what has not been sent
+        if np.may_share_memory(mine, result):  # arriving data must not overwrite unsent data
             mine = mine.copy()
     if not around:
         result[...] = mine

@@ -120,7 +120,7 @@ class StagePlan:
         return find(self.collective, self.algorithm).whole
 
     def prepared(self, group: Group) -> tuple[Schedule, Sequence[Step]]:
-        """Return the schedule of this rank of the group whose plan it is, and its steps among the ranks of the job."""
+        """Return this rank's schedule, and its steps among the ranks of the job; `group` is the plan's own group."""
         if not self._prepared:
             facts = self.collective, self.algorithm, self.params, group.rank, group.members, group.endpoint.size
             self._prepared.append(_schedule(*facts))
@@ -159,13 +159,13 @@ def plan(
     exact: bool = False,
     name: str = "",
 ) -> StagePlan:
-    """Choose the algorithm for a stage; the same on all ranks, as it depends only on what they must agree on.
+    """Choose the algorithm for a stage; the same on all ranks, as it depends only on arguments that they must agree on.
 
     Args:
         group: the communicator.
         collective: whose table of algorithms; `name` is what errors call the stage, if something else.
-        choice: what the user wants.
-        data: what is moved.
+        choice: the user's choice of the algorithm.
+        data: the data that the stage moves.
         root: where there is one.
         distance: of a shift, 0 <= distance < size.
         op: the operator, where there is one.
@@ -229,7 +229,7 @@ def advice_if_alone(group: Group) -> str:
 
 
 def _check_types(group: Group, operation: str, choice: Choice) -> None:
-    """Refuse what is no name or no number."""
+    """Refuse an algorithm that is no name, and numbers that are none."""
     if not isinstance(choice.algorithm, str | None):
         raise ArgumentError(
             group.endpoint.rank, operation, "algorithm", f"expected a name, got {safe_text(choice.algorithm)}"
@@ -264,7 +264,7 @@ def _decide(
 def _schedule(
     collective: str, algorithm: str, params: Params, rank: int, members: tuple[int, ...], job: int
 ) -> tuple[Schedule, Sequence[Step]]:
-    """Return a schedule, and its steps among the ranks of a `job` of that size, of which some or all are `members`.
+    """Return a schedule, and its steps among the ranks of a job of size `job`; `members` are the ranks of the group.
 
     The steps are computed if they are few, as programs repeat their calls.
     """

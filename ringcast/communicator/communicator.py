@@ -85,7 +85,7 @@ class Communicator(
     if not TYPE_CHECKING:  # a type checker would take every name for one that exists
 
         def __getattr__(self, name: str) -> Any:
-            """Refuse a name that does not exist, and say what ringcast calls what MPI calls so."""
+            """Refuse a name that does not exist; for a method of MPI, name ringcast's own."""
             text, own = f"a communicator has no attribute {name!r}", own_name(name)
             if own.removeprefix("i").startswith("neighbor_"):
                 text += f"; ringcast has comm.graph(...).{own} and comm.cart(...).{own}"
@@ -107,15 +107,15 @@ class Communicator(
         algorithm: str | None = None,
         nblocks: int | None = None,
     ) -> Explanation:
-        """Return what a call of `collective` would do; printed, it is a table of algorithms with predicted times.
+        """Return an explanation of a call of `collective`; printed, it is a table of algorithms with predicted times.
 
         Not collective: any rank may ask, and nothing is communicated.
 
         Args:
             collective: name of the method.
-            value: what the call would get (scatter: the root's); tells size and dtype, as do `nbytes` or `counts`.
+            value: the value of the call (scatter: the root's); gives size and dtype, as do `nbytes` or `counts`.
             nbytes: m, the whole buffer with all parts (bcast, reduce, allreduce, reduce_scatter, scan, exscan,
-                alltoall, alltoallv, shift: what one rank has).
+                alltoall, alltoallv, shift: the data of one rank).
             counts: as in the call; without a value, the items of each rank.
             dtype: with `nbytes` or `counts`: anything that `np.dtype` takes, without Python objects.
             distance: as in `shift`.

@@ -59,7 +59,7 @@ class Distribution(Calls):
             At the root `value` itself; elsewhere the array that was passed, or a copy of the root's value.
 
         Raises:
-            ArgumentError: a buffer does not fit what the root sends: found when that arrives, so that the communicator
+            ArgumentError: a buffer does not fit the root's value: found when that arrives, so that the communicator
                 is given up.
 
         >>> comm.bcast(np.arange(3))
@@ -96,7 +96,7 @@ class Distribution(Calls):
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return on each rank its own one of the root's p values.
+        """Return on rank r the root's `values[r]`.
 
         Cost: a descriptor in q rounds; then q rounds on a circulant tree; the root sends m(p-1)/p bytes (Träff 2022).
         Memory as for `gather`.
@@ -111,7 +111,7 @@ class Distribution(Calls):
             object.
 
         Raises:
-            ArgumentError: `out` does not fit what the root sends: found when that arrives, so that the communicator is
+            ArgumentError: `out` does not fit the root's data: found when these arrive, so that the communicator is
                 given up.
 
         >>> comm.scatter([{"part": 0}])
@@ -226,7 +226,7 @@ class Distribution(Calls):
         """Return the values of all ranks at the root.
 
         Cost: q rounds on a circulant tree; the root receives m(p-1)/p bytes (Träff 2022). Memory besides the result:
-        ranks on the way hold what they pass on, at most half of all data, or all but the root's where counts are
+        inner ranks hold the data that they pass on, at most half of all data, or all but the root's where counts are
         uneven.
 
         Args:
@@ -273,7 +273,7 @@ class Distribution(Calls):
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return the rows of all ranks, of which each has any number, at the root, in rank order.
+        """Return the rows of all ranks at the root, in rank order; each rank has any number of rows.
 
         Cost: q rounds of 8 bytes a rank if counts are left out; then as `gather`.
 

@@ -105,7 +105,7 @@ class Exchange(Calls):
         nblocks: int | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return the rows of all ranks, of which each has any number, on every rank, in rank order.
+        """Return the rows of all ranks on every rank, in rank order; each rank has any number of rows.
 
         Cost: q rounds of 8 bytes a rank if counts are left out. Then q rounds, or n-1+q for very irregular counts
         (Träff 2022, Algorithm 9), or (p-1)n around a ring, where transfers hide the rounds (Träff et al. 2010); every
@@ -137,9 +137,9 @@ class Exchange(Calls):
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> NDArray[Scalar]:
-        """Return the sorted sequence of the items of all ranks, of which each gives any number, sorted.
+        """Merge the sorted arrays of all ranks, of any lengths, and return the whole on every rank.
 
-        Sorted is what `np.sort` would leave as it is: NaNs come last. Items that are equal without having the same
+        A sorted array is one that `np.sort` leaves as it is: NaNs come last. Items that are equal without the same
         bits, as 0.0 and -0.0, stand next to each other in an order that may differ between ranks.
 
         Cost: q rounds of 8 bytes a rank for the counts, then q rounds, in which every rank receives exactly what the
@@ -182,9 +182,9 @@ class Exchange(Calls):
     def alltoall(
         self, value: Any, *, out: Array | None = None, algorithm: str | None = None, timeout: float | None = None
     ) -> Any:
-        """Return from every rank what it has for this one: `result[j]` is `value[rank]` of rank j.
+        """Exchange rows between all ranks: `result[j]` is `value[rank]` of rank j.
 
-        Cost: small data take q rounds on the circulant graph, where ranks pass on what is for others (arXiv
+        Cost: small data take q rounds on the circulant graph, where ranks pass on rows for others (arXiv
         2410.14234); large data p-1 rounds, in which every row goes straight to its rank. Memory: the result, and up to
         twice the value where rows are passed on.
 
@@ -232,7 +232,7 @@ class Exchange(Calls):
         algorithm: str | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Return from every rank the rows that it has for this one, in rank order.
+        """Return the rows that all ranks have for this one, in rank order.
 
         Cost: q rounds of 8 bytes for each rank if `recvcounts` are left out; then p-1 rounds, in which rows go straight
         to their rank. Memory: the result.
@@ -252,7 +252,7 @@ class Exchange(Calls):
         Raises:
             ArgumentError: counts do not add up. Or, found when the counts or objects of others have come, so that the
                 communicator is given up: a wrong number of rows of `out`, or of objects in `recvcounts`.
-            CollectiveMismatch: `recvcounts` are not what the others have for this rank.
+            CollectiveMismatch: `recvcounts` differ from the rows that the others have for this rank.
 
         >>> comm.alltoallv(np.arange(3), counts=[3])
         array([0, 1, 2])

@@ -64,11 +64,11 @@ class Files(Calls):
     ) -> CopyReport:
         """Copy files of the root to all other ranks, in segments of 256 MB, each hashed at both ends.
 
-        What is there already is compared and not sent again, so that a copy that was broken off goes on. When another
+        Data that are there already are compared and not sent again, so that an interrupted copy goes on. When another
         rank than the root is lost, the others get everything (the launcher's `--on-failure continue` lets them go on),
         and this communicator is given up: call `shrink`.
 
-        Cost: per segment that is missing anywhere a broadcast of its bytes, in pieces of 4 MB, of which three are under
+        Cost: per segment that is missing anywhere a broadcast of its bytes, in pieces of 4 MB, three of them under
         way. Memory: 32 MB, and some 10 MB where pieces are compressed.
 
         Args:
@@ -77,7 +77,7 @@ class Files(Calls):
             target: path on each other rank: a directory if it ends with "/" or is one; for several sources it is made.
             recursive: directories are copied with all that is in them.
             preserve: keep times of changes and all permission bits.
-            verify: how what is there is judged: "full" by SHA-256, "size" by size (and time, with `preserve`), "none":
+            verify: how files are compared: "full" by SHA-256, "size" by size (and time, with `preserve`), "none":
                 not at all, all is sent.
             keep_going: leave out ranks that cannot take the files, instead of sending nothing.
             rate: most bytes that the root sends in a second.
@@ -130,7 +130,7 @@ class Files(Calls):
                 a URL are sent to its host; neither these nor the query of a URL are ever printed.
             target: path of the copy: a directory if it ends with "/" or is one. None: in `ringcast` in the user's
                 cache directory (XDG_CACHE_HOME, or `~/.cache`), where its name begins with a hash of the source.
-            sha256: what the SHA-256 of the file must be, as 64 hexadecimal digits, equal on all ranks. Copies are then
+            sha256: the expected SHA-256 of the file, as 64 hexadecimal digits, equal on all ranks. Copies are then
                 kept if they have it, and the source is not asked.
 
         Returns:

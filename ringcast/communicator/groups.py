@@ -38,7 +38,7 @@ class Groups(Calls):
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Ranks of the job, by rank of this communicator: all of them, unless it is one of a part.
+        """`members[r]` is the job's rank of this communicator's rank r.
 
         >>> comm.members
         (0,)
@@ -46,7 +46,7 @@ class Groups(Calls):
         return self._group.members or tuple(range(self.size))
 
     def dup(self, *, timeout: float | None = None) -> Self:
-        """Return a communicator of the same ranks: what is called on one of the two does not meet what is on the other.
+        """Return a communicator of the same ranks; calls on one of the two do not meet calls on the other.
 
         Collective.
 
@@ -70,7 +70,7 @@ class Groups(Calls):
 
         Args:
             color: a whole number of 64 bits; None: this rank is in no part.
-            key: a whole number of 64 bits, by which the ranks of a part are ordered; those with equal keys stay in
+            key: a whole number of 64 bits, by which the ranks of a part are ordered; ranks with equal keys stay in
                 their old order.
 
         Returns:
@@ -96,7 +96,7 @@ class Groups(Calls):
     def create(self, ranks: Sequence[int], *, timeout: float | None = None) -> Self | None:
         """Return a communicator of some ranks, in the order given.
 
-        Collective: all ranks call it, also those that are not among `ranks`.
+        Collective: all ranks call it, also the ones outside `ranks`.
 
         Cost: as `barrier`.
 
@@ -104,7 +104,7 @@ class Groups(Calls):
             ranks: different ranks of this communicator, one at least; equal on all ranks.
 
         Returns:
-            A Communicator, as of `split`; None on ranks that are not among them.
+            A Communicator, as of `split`; None on ranks outside `ranks`.
 
         >>> comm.create([0]).members
         (0,)
@@ -116,12 +116,12 @@ class Groups(Calls):
     ) -> Grid[Self] | None:
         """Return a Cartesian grid of ranks, with a communicator of its own.
 
-        Collective: all ranks call it, also those for which the grid has no room.
+        Collective: all ranks call it, also the ones for which the grid has no room.
 
         Cost: as `barrier`.
 
         Args:
-            dims: number of ranks along each axis, one or more axes; 0 for those that are to be found, as
+            dims: number of ranks along each axis, one or more axes; 0 where a number is to be found, as
                 `ringcast.dims_create` does. Equal on all ranks, as are `periods`.
             periods: whether each axis is closed to a ring; one value for all of them, or one for each.
 
@@ -158,7 +158,7 @@ class Groups(Calls):
             A `Topology`, whose calls send to `destinations` and receive from `sources`.
 
         Raises:
-            ArgumentError: also if sources are not what the others' destinations say: on all ranks alike, and the
+            ArgumentError: also if sources contradict the others' destinations: on all ranks alike, and the
                 communicator stays in use. The message names two ranks that disagree.
 
         >>> comm.graph([0, 0]).neighbor_alltoall(["a", "b"])

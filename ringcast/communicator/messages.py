@@ -99,7 +99,7 @@ class Messages(Calls):
         Raises:
             ArgumentError: the message does not fit into `out`: found when it has come, so that the communicator is
                 given up.
-            PeerFailed: also if the source, or everybody else, has left the job.
+            PeerFailed: also if the source, or every other rank, has left the job.
             CollectiveTimeout: also if ranks wait for each other in a cycle.
 
         >>> comm.send(np.arange(3), dest=0)
@@ -167,7 +167,7 @@ class Messages(Calls):
             dest: the rank that gets it; None: nothing is sent.
             source: the rank whose value is awaited; ANY_SOURCE: whichever; None: nothing is received.
             tag: 0 to 2**32-1, the same on both ends of a message.
-            out: see `recv`; what it shares with `value` is copied first.
+            out: see `recv`; memory that it shares with `value` is copied first.
             status: see `recv`.
 
         Returns:
@@ -200,7 +200,7 @@ class Messages(Calls):
         return self._call(point_to_point.probe(self._group, source, tag), timeout)
 
     def iprobe(self, source: Source = ANY_SOURCE, tag: Tag = ANY_TAG) -> Status | None:
-        """Return what `probe` would, if the message has come by now, and else None; it does not wait.
+        """Return the Status of `probe` if the message has come by now, else None; it does not wait.
 
         Not collective.
 

@@ -17,11 +17,11 @@ _OTHERS = {
     "Clone": "dup",
     "Disconnect": "free",
 }
-_SENDS = ("bsend", "rsend", "ssend")  # MPI's sorts of send, of which ringcast has one
+_SENDS = ("bsend", "rsend", "ssend")  # MPI's sorts of send; ringcast has one
 
 
 def own_name(name: str) -> str:
-    """Return what ringcast would call a method of mpi4py's communicators, whether it exists or not.
+    """Return ringcast's spelling of a method name of mpi4py's communicators, whether the method exists or not.
 
     >>> own_name("Get_rank"), own_name("Iallreduce"), own_name("Ssend")
     ('rank', 'iallreduce', 'send')

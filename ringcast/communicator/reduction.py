@@ -116,7 +116,7 @@ class Reduction(Calls):
         """Return this rank's rows of the combination of the arrays of all ranks.
 
         Cost: q rounds (arXiv 2410.14234), n-1+q for very irregular counts (arXiv 2407.18004), or (p-1)n around a ring,
-        where transfers hide the rounds (Träff et al. 2010); every rank sends what the others get. Operators that are
+        where transfers hide the rounds (Träff et al. 2010); every rank sends the rows of the others. Operators that are
         not commutative and elementwise work on whole arrays, in rank order (Rabenseifner 2004). Memory: one working
         copy.
 

@@ -17,7 +17,7 @@ from ringcast.wire.flight import FILE, SIZE, Entry, Flight, decode
 _LOST = "its record is lost with its host"
 _NONE = (0, 0)  # before the first stage of the first call
 ONE_BY_ONE = 8  # ranks that get a line each
-MOST_WAITS = 4  # groups of ranks that wait for the same ones, and are named
+MOST_WAITS = 4  # groups of ranks with the same waits that are named
 
 Flights = Sequence[Flight | None]  # by rank; None where nothing is known
 
@@ -122,7 +122,7 @@ def last(flights: Flights, raised: str = "", *, how_far: bool = True) -> str:
 
 
 def _how_far(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield the rounds that ranks are in, and whom they wait for."""
+    """Yield the rounds that ranks are in, and the ranks that they wait for."""
     rounds = sorted({entry.round for entry in entries if entry.round is not None})
     if rounds:
         of = f" of {entries[0].rounds}" if entries[0].rounds is not None else ""
@@ -149,7 +149,7 @@ def summary(
 ) -> list[str]:
     """Return a line for each rank, or for each group of ranks that were in the same call if they are many.
 
-    Of the ranks in `lost` nobody can tell why there is no record; `raised` names the errors that ended programs.
+    The reason why a rank in `lost` has no record is unknown; `raised` names the errors that ended programs.
     """
     groups: dict[str, list[int]] = {}
     for rank, flight in enumerate(flights):
@@ -195,7 +195,7 @@ def _took(entry: Entry) -> str:
 
 
 def to_json(flights: Flights) -> str:
-    """Return everything that is known, as JSON: `ranks`, by rank, and `differing`, collectives that differ."""
+    """Return the whole merged record as JSON: `ranks`, by rank, and `differing`, collectives that differ."""
     ranks = [None if flight is None else asdict(flight) for flight in flights]
     differing: list[dict[str, Any]] = [
         {

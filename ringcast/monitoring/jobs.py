@@ -14,7 +14,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast._util.output_files import write_text
 from ringcast.config import worker
 
-PREFIX = "ringcast-job-"  # of the directory's name; what follows is the job's
+PREFIX = "ringcast-job-"  # of the directory's name; the job's name follows
 LOCK = "lock"
 DESCRIPTION = "job.json"
 INQUIRIES = "ask"  # a socket: each client gets a file with the states of the ranks on all hosts, as JSON

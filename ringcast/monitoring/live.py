@@ -59,9 +59,9 @@ def _content(file: int) -> bytes:
 
 
 def look_here(directory: str, pids: Mapping[int, int]) -> list[RankState]:
-    """Return the states of those ranks of a job that are on this machine; takes a tenth of a second.
+    """Return the states of a job's ranks on this machine; takes a tenth of a second.
 
-    `pids` are those of their processes, by rank; `directory` the job's.
+    `pids` are their process ids, by rank; `directory` is the job's.
     """
     usages = measure([*pids.values()])
     flights, now = flight_record.read(directory, pids), time.monotonic()

@@ -21,7 +21,7 @@ DRAWING = "drawing"  # a file in the job's directory
 class ProgressSnapshot:
     """Progress of several ranks: how many are in the job, their operations, and the bytes that they have sent."""
 
-    ranks: int = 0  # that have called `init` and not left
+    ranks: int = 0  # ranks that have called `init` and not left
     operations: Mapping[str, int] = field(default_factory=dict)  # such as "#17 allreduce", and how many ranks are in it
     sent: int = 0  # also by ranks that have left
     drawing: bool = False  # whether a rank draws on the terminal itself

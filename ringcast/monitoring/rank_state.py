@@ -61,7 +61,7 @@ def cells(state: RankState) -> tuple[str, ...]:
 
 
 def rows(states: Sequence[RankState]) -> list[tuple[str, ...]]:
-    """Return the headings and a row for each state; hosts are told where there is more than one."""
+    """Return the headings and a row for each state; hosts are shown where there is more than one."""
     found = [HEADINGS, *map(cells, states)]
     one = len({state.host for state in states}) == 1
     return [(row[0], *row[2:]) for row in found] if one else found
@@ -75,5 +75,5 @@ def table(states: Sequence[RankState]) -> list[str]:
 
 
 def as_data(job: RunningJob, states: Sequence[RankState]) -> dict[str, Any]:
-    """Return a job and its ranks as JSON has them."""
+    """Return a job and its ranks as data for JSON."""
     return {"job": job.name, **asdict(job), "ranks": [asdict(state) for state in states]}

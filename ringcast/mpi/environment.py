@@ -1,4 +1,4 @@
-"""Beginning and end of MPI in this process, and what it is."""
+"""Beginning and end of MPI in this process, its version and its environment."""
 
 from __future__ import annotations
 

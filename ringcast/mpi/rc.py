@@ -11,7 +11,7 @@ from ringcast._util.safe_text import safe_text
 class Rc:
     """Options of mpi4py.
 
-    `initialize` and `errors` mean what they mean there. The others are about MPI's library, and have no effect here.
+    `initialize` and `errors` have the meaning of mpi4py. The others are about MPI's library, and have no effect here.
     """
 
     initialize: bool = True

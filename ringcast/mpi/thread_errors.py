@@ -1,4 +1,4 @@
-"""Errors that end a thread of the program."""
+"""End the rank when a call that this layer lacks has ended a thread of the program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ringcast.mpi.unsupported import Unsupported
 
 
 def end_with_threads(endpoint: Any) -> None:
-    """End this rank if something that this layer does not have ends a thread.
+    """End this rank if a call that this layer lacks ends a thread.
 
     Python lets the other threads go on, but they may wait for that one: executors of mpi4py start processes in a
     thread, and their futures know nothing of its error.
@@ -19,7 +19,7 @@ def end_with_threads(endpoint: Any) -> None:
     previous = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:
-        interactive = hasattr(sys, "ps1")  # somebody sees the error, and would lose what the session has
+        interactive = hasattr(sys, "ps1")  # a user sees the error, and would lose the state of the session
         if interactive or not isinstance(args.exc_value, Unsupported):
             previous(args)
             return

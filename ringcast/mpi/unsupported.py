@@ -37,7 +37,7 @@ Kind = TypeVar("Kind")
 
 
 class Unsupported(Exception, NotImplementedError):
-    """A call of something that this layer does not have; programs catch either of the two."""
+    """A call that this layer lacks; programs catch it as either of its two bases."""
 
     def __init__(self, what: str, name: str = "") -> None:
         call = f"{name}: " if name else ""

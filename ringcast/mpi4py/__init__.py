@@ -1,6 +1,6 @@
 """Programs for mpi4py as they are: `python -m ringcast.mpi4py program.py`, or `ringcast-launch --as-mpi4py program.py`.
 
-A folder first in PYTHONPATH has a package `mpi4py`. A variable of the environment reaches all that a program may be:
+A folder first in PYTHONPATH has a package `mpi4py`. A variable of the environment reaches every kind of program:
 scripts, `python -m pytest`, kernels of notebooks, and the processes that they start. A finder in sys.meta_path would
 have to be put there again by each of them.
 """

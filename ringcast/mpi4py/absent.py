@@ -1,4 +1,4 @@
-"""Modules of mpi4py that the small package does not have: an import of one says where it is."""
+"""Modules of mpi4py that the small package does not have: the error of an import says where to get them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _ABSENT = {f"mpi4py.{name}" for name in ("typing", "util.dtlib", "util.pool", "u
 
 
 class _Finder:
-    """Asked after all others, so for what they have not found."""
+    """A finder that Python asks after all others, so only for modules that they have not found."""
 
     def find_spec(self, fullname: str, *_: object) -> None:
         """Raise ImportError for modules that an installed mpi4py has."""
@@ -19,5 +19,5 @@ class _Finder:
 
 
 def tell() -> None:
-    """Let imports of these modules say that."""
+    """Make imports of these modules raise that error."""
     sys.meta_path.append(_Finder())

@@ -1,15 +1,18 @@
 """`await request`: a coroutine waits for a call, while the event loop of asyncio serves the others.
 
-A `_Watch` stands between an endpoint and a loop while something is awaited there. To look, it takes all messages that
-have come, and wakes the coroutines whose calls are done, and whose messages the transport has passed on, as a call that
-blocks awaits that too. It looks when the transport's file descriptor tells of an arrival, or of room for what is sent;
-when the program has made any other call, which may have completed what is awaited, or have taken a part of the
-messages, so that the descriptor tells nothing of the rest; and at the time of the next timeout or report.
+A `_Watch` stands between an endpoint and a loop while coroutines of the loop await calls of the endpoint. When it
+looks, it takes all messages that have come, and wakes each coroutine whose call is done and whose messages the
+transport has passed on; a blocking call waits for both, too. The watch looks
 
-Where several threads use the rank, its engine's thread takes the messages, and rings.
+* when the transport's file descriptor reports an arrival, or room for unsent data;
+* after any other call of the program: that may have completed an awaited call, or have taken a part of the messages,
+  so that the descriptor does not report the rest;
+* at the time of the next timeout or report.
 
-A coroutine that waits is no program that waits, as others of its loop may make calls: it is probed and reported as a
-program that polls. This module is imported by the first `await`, as asyncio takes long to import.
+Where several threads use the rank, the engine's thread takes the messages, and wakes the watch.
+
+While a coroutine waits, the program does not: other coroutines of the loop may make calls. So the rank is probed and
+reported as one that polls. This module is imported by the first `await`, as asyncio takes long to import.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ async def _await(request: Awaitable[Result_co]) -> Result_co:
 
 
 async def _wait(task: Task[Any], timeout: float | None) -> None:
-    """Wait until a call is done and nothing is undelivered; if this is cancelled, the call goes on."""
+    """Wait until a call is done and all its data are delivered; if the coroutine is cancelled, the call goes on."""
     loop, endpoint = asyncio.get_running_loop(), task.endpoint
     watch = _WATCHES.get((id(endpoint), loop)) or _Watch(endpoint, loop)
     deadline = inf if timeout is None else endpoint.transport.clock() + timeout
@@ -71,7 +74,7 @@ async def _wait(task: Task[Any], timeout: float | None) -> None:
 
 
 class _Wait(NamedTuple):
-    """One coroutine's wait: its future gets a result when that is over, on the transport's clock by `deadline`."""
+    """One coroutine's wait: `future` gets a result when it is over. `deadline` is on the transport's clock."""
 
     task: Task[Any]
     future: asyncio.Future[None]
@@ -79,7 +82,7 @@ class _Wait(NamedTuple):
     timeout: float | None
 
 
-_WATCHES: dict[tuple[int, asyncio.AbstractEventLoop], _Watch] = {}  # those in use, by identity of the endpoint
+_WATCHES: dict[tuple[int, asyncio.AbstractEventLoop], _Watch] = {}  # watches in use, by identity of the endpoint
 
 
 class _Watch:
@@ -102,7 +105,7 @@ class _Watch:
         self.look()
 
     def remove(self, wait: _Wait) -> None:
-        """End that; after the last one nothing is left of this."""
+        """Stop looking after a call; after the last one, take the watch out of use."""
         self._waits.remove(wait)
         if self._waits:
             return
@@ -128,7 +131,7 @@ class _Watch:
                 self._loop.call_soon_threadsafe(self.look)
 
     def look(self) -> None:
-        """Take what has come, wake the coroutines whose calls are done, and set the timer."""
+        """Take the messages that have come, wake the coroutines whose calls are done, and set the timer."""
         self._scheduled = False
         endpoint, over = self._endpoint, False
         if not self._waits:
@@ -137,7 +140,7 @@ class _Watch:
             if not (endpoint.closed or endpoint.torn):
                 with self._signal.gate:
                     self._make_progress()
-        except Exception as error:  # as of the blocking wait: no memory, or what a signal's handler raises
+        except Exception as error:  # as of the blocking wait: no memory, or an error of a signal's handler
             over = True
             for wait in self._waits:
                 if not wait.future.done():
@@ -180,7 +183,7 @@ class _Stalls:
         self.due = self._start + drive.QUIET
 
     def look(self, tasks: list[Task[Any]], now: float) -> None:
-        """Report them, if it is time to; there are none where only what was sent is not delivered yet."""
+        """Report stalled calls among `tasks`, all of them not done, if the next report is due."""
         if now < self.due:
             return
         endpoint, protocol = self._endpoint, self._endpoint.protocol
@@ -210,7 +213,7 @@ class _Descriptor:
 
     def __init__(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, watch: _Watch) -> None:
         self._endpoint, self._loop = endpoint, loop
-        self._file = os.dup(endpoint.transport.fileno())  # which stays one if the transport is closed meanwhile
+        self._file = os.dup(endpoint.transport.fileno())  # a copy: it stays valid if the transport is closed meanwhile
         self._outer = endpoint.gate = _AwaitedGate(endpoint.gate, watch)
         loop.add_reader(self._file, watch.look)
 
@@ -228,7 +231,7 @@ class _Descriptor:
 
 
 class _Ringing:
-    """Has a watch look when the engine's thread, or another one, has completed some call."""
+    """Has a watch look when the engine's thread, or another one, has completed a call."""
 
     def __init__(self, endpoint: SharedEndpoint, watch: _Watch) -> None:
         self.gate, self._watch = endpoint.gate, watch
@@ -236,12 +239,12 @@ class _Ringing:
             self.gate.bells.append(watch)
 
     def close(self) -> None:
-        with suppress(UsageError), self.gate:  # if it refuses, nobody rings any more
+        with suppress(UsageError), self.gate:  # if it refuses, no thread rings any more
             self.gate.bells.remove(self._watch)
 
 
 class _AwaitedGate(Gate):
-    """The gate of an endpoint with awaited calls: `inner`, and what has to be done when a call has come to its end."""
+    """The gate of an endpoint with awaited calls: `inner`, and the work to do when a call has come to its end."""
 
     def __init__(self, inner: Gate, watch: _Watch) -> None:
         self.inner, self.pending, self._watch = inner, inner.pending, watch

@@ -1,4 +1,4 @@
-"""Memory that a call under way reads or writes: no other call may write it, nor read what that one writes."""
+"""Check that calls under way share no memory that one of them writes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from ringcast.wire.call import in_words
 
 
 def check_buffers(endpoint: Endpoint, call: OpenCall, *, stays: bool = False) -> None:
-    """Check that a call, which has not begun, leaves the memory of those under way alone.
+    """Check that a new call writes no memory of a call under way, and reads none that such a call writes.
 
-    It is filed for the checks of later calls if it `stays` under way.
+    Args:
+        endpoint: the endpoint of both calls.
+        call: the new call, which has not begun.
+        stays: whether the call stays under way, and is filed for the checks of later calls.
 
     Raises:
-        UsageError: it does not.
+        UsageError: the call conflicts with another one.
     """
     uses = _uses(call)
     if not uses:
         return
-    with endpoint.gate:  # another thread would end a call between the look at its state and that at its arguments
+    with endpoint.gate:  # else another thread could end a call after we looked at its state, before its arguments
         in_use = _in_use(endpoint)
         for mine in uses:
             for other, theirs in in_use.near(mine):
@@ -34,7 +37,7 @@ def check_buffers(endpoint: Endpoint, call: OpenCall, *, stays: bool = False) ->
 
 
 def _in_use(endpoint: Endpoint) -> MemoryInUse:
-    """Return the memory in use, with that of all requests; the first call of several under way was not checked."""
+    """Return the memory in use by all requests; adds the first one, which was filed nowhere while it was alone."""
     in_use: MemoryInUse | None = endpoint.memory_in_use
     if in_use is None or in_use.crowded:
         calls = [*endpoint.requests.values()]  # a copy: the garbage collector may drop requests
@@ -46,7 +49,7 @@ def _in_use(endpoint: Endpoint) -> MemoryInUse:
 
 
 def _under_way(call: OpenCall) -> bool:
-    """Return whether a call has not ended, whether somebody has waited for it or not."""
+    """Return whether a call has not ended, whether the program has waited for it or not."""
     return getgeneratorstate(call.steps) != GEN_CLOSED
 
 

@@ -76,11 +76,12 @@ class Caller:
         group.endpoint.unanswered.raised(group.context, error, operation, site)
 
     def _check(self, operation: str, timeout: float | None = None) -> float | None:
-        """Return how long a call of `operation` may take, given what it says itself.
+        """Return how long a call of `operation` may take; `timeout` is the call's own limit.
 
         Raises:
-            UsageError: not here, or not any more.
-            ArgumentError: that is no time.
+            UsageError: this process or thread may not make the call, or the communicator is closed.
+            JobAborted: a message was broken off in the middle, so this rank cannot communicate any more.
+            ArgumentError: `timeout` is no time.
         """
         pid, thread = self._owner
         if os.getpid() != pid:

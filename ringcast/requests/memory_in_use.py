@@ -1,8 +1,8 @@
 """Find the calls under way that use memory near given addresses, without a look at all calls.
 
 Arrays are filed by size, in powers of two, and there by the one or two blocks of that size in which they lie. So a
-search looks at those that lie near, of each size. It may find more than do overlap, never less. Calls are held weakly,
-as they keep arrays, and those that have ended are left out when all is filed again.
+search looks at near blocks of each size. It may find more calls than overlap, never fewer. Calls are held weakly,
+as they keep arrays; ended calls are left out when all is filed again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MemoryInUse:
                     self._entries += 1
 
     def near(self, use: Use) -> Iterator[tuple[OpenCall, Use]]:
-        """Return the calls, and their uses, that may be in the way of one: one of the two writes."""
+        """Return the calls, and their uses, that may conflict with one use: one of the two writes."""
         if not use.array.size:
             return
         start, end = bounds(use.array)

@@ -1,4 +1,4 @@
-"""Types of what calls take and return."""
+"""Types of the arguments and results of calls."""
 
 from __future__ import annotations
 

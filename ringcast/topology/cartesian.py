@@ -1,4 +1,4 @@
-"""Ranks in a Cartesian grid: who is where, and who is next to whom. The last coordinate changes fastest."""
+"""Ranks in a Cartesian grid: their coordinates and their neighbours. The last coordinate changes fastest."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Grid(Topology[Comm]):
         return int(np.ravel_multi_index(around, self.dims))
 
     def shift(self, axis: int, distance: int = 1) -> tuple[int | None, int | None]:
-        """Return from whom this rank receives, and to whom it sends, when all values move along an axis.
+        """Return the source and the destination of this rank when all values move along an axis.
 
         Args:
             axis: its number, 0 <= axis < len(dims).
@@ -135,10 +135,10 @@ class Grid(Topology[Comm]):
 
 
 def grid_of(rank: int, size: int, dims: Any, periods: Any) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    """Return the arguments of `Communicator.cart` as they are meant, with every axis given.
+    """Return checked arguments of `Communicator.cart`, with a number for every axis.
 
     Raises:
-        ArgumentError: they cannot be.
+        ArgumentError: they make no grid.
     """
     wanted = _whole_numbers(rank, "cart", "dims", [dims] if isinstance(dims, int | np.integer) else dims, None)
     if not wanted or min(wanted) < 0 or prod(wanted) > size:
@@ -164,10 +164,10 @@ def dims_create(size: int, dims: int | Sequence[int]) -> tuple[int, ...]:
 
     Args:
         size: number of ranks.
-        dims: number of axes; or a number of ranks for each axis, where 0 stands for those that are to be found.
+        dims: number of axes; or a number of ranks for each axis, where 0 stands for a number to be found.
 
     Returns:
-        The numbers, whose product is `size`, if one of them was to be found; those that were found do not increase.
+        The numbers, whose product is `size`, if one of them was to be found; the numbers found do not increase.
 
     Raises:
         ValueError: the numbers that are given do not divide `size`.
@@ -187,7 +187,7 @@ def dims_create(size: int, dims: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _even(size: int, axes: int) -> tuple[int, ...]:
-    """Return the factors of a number of which the largest one is the smallest, and so on."""
+    """Return factors of a number with the smallest possible largest factor, then the smallest second one, and so on."""
     if axes == 1:
         return (size,)
     for first in (n for n in range(1, size + 1) if size % n == 0 and n**axes >= size):
@@ -198,10 +198,10 @@ def _even(size: int, axes: int) -> tuple[int, ...]:
 
 
 def _whole_numbers(rank: int, operation: str, argument: str, given: Any, length: int | None) -> tuple[int, ...]:
-    """Return whole numbers, so many of them.
+    """Return `length` whole numbers; any number of them if it is None.
 
     Raises:
-        ArgumentError: it is something else.
+        ArgumentError: `given` is something else.
     """
     right = isinstance(given, Sequence | np.ndarray) and all(isinstance(n, int | np.integer) for n in given)
     if not right or length not in (None, len(given)):

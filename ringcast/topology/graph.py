@@ -1,4 +1,4 @@
-"""A graph of ranks: who sends to whom."""
+"""A graph of ranks, with an edge from each rank to the ranks to which it sends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Topology(NonblockingNeighborCalls[Comm], PersistentNeighborCalls[Comm]):
 
     `Communicator.graph` makes a topology of any edges, `Communicator.cart` a `Grid`. Its calls are collective: all
     ranks of `comm` make them, in the same order as all collectives of `comm`. Each moves values along all edges at the
-    same time, from every rank to its `destinations`, and returns what has come from its `sources`, place by place. The
+    same time, from every rank to its `destinations`, and returns the values of its `sources`, place by place. The
     n-th edge from a rank to another one is the n-th of both. An edge from a rank to itself is a copy.
 
     A place that is None, as a `Grid` has it beyond its ends, has no neighbour: nothing is sent from it; in the result
@@ -35,7 +35,7 @@ class Topology(NonblockingNeighborCalls[Comm], PersistentNeighborCalls[Comm]):
 
     @property
     def sources(self) -> tuple[int | None, ...]:
-        """Of each place the rank of `comm` from which this rank receives; None: there is none.
+        """The ranks of `comm` from which this rank receives, by place; None: the place has no source.
 
         >>> comm.graph([0, 0]).sources
         (0, 0)
@@ -44,7 +44,7 @@ class Topology(NonblockingNeighborCalls[Comm], PersistentNeighborCalls[Comm]):
 
     @property
     def destinations(self) -> tuple[int | None, ...]:
-        """Of each place the rank of `comm` to which this rank sends; None: there is none.
+        """The ranks of `comm` to which this rank sends, by place; None: the place has no destination.
 
         >>> comm.graph([]).destinations
         ()

@@ -1,4 +1,4 @@
-"""Collectives between neighbours: every rank sends along its edges, and returns what has come along them."""
+"""Collectives between neighbours: every rank sends along its edges, and returns the values that arrive along them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class NeighborCalls(Generic[Comm]):
 
         Raises:
             ArgumentError: as in `Communicator.alltoallv`, with these counts in the part of its `recvcounts`.
-            CollectiveMismatch: counts are not what the sources have.
+            CollectiveMismatch: counts differ from the rows that the sources have.
 
         >>> comm.graph([0]).neighbor_allgatherv(np.arange(3))
         array([0, 1, 2])
@@ -135,7 +135,7 @@ class NeighborCalls(Generic[Comm]):
     def neighbor_alltoall(self, value: Any, *, out: Array | None = None, timeout: float | None = None) -> Any:
         """Send each destination a row of its own, and return the rows that the sources have for this rank.
 
-        In a `Grid`, what goes to the rank before this one comes there from the rank behind.
+        In a `Grid`, the row for the rank before this one arrives there as the row from the rank behind.
 
         Cost: d rounds of a row.
 
@@ -199,7 +199,7 @@ class NeighborCalls(Generic[Comm]):
 
         Raises:
             ArgumentError: as in `Communicator.alltoallv`.
-            CollectiveMismatch: `recvcounts` are not what the sources have for this rank.
+            CollectiveMismatch: `recvcounts` differ from the rows that the sources have for this rank.
 
         >>> comm.graph([0, 0]).neighbor_alltoallv(np.arange(3), [2, 1])
         array([0, 1, 2])

@@ -1,1 +1,1 @@
-"""`ringcast.cluster`: ranks that live between calls, each of which has communicators of its own."""
+"""`ringcast.cluster`: ranks that live between calls, each with communicators of its own."""

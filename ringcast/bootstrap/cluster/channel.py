@@ -15,7 +15,7 @@ _open: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
 class Channel:
-    """One end, which never blocks: what cannot be sent yet is kept, and what has not come whole."""
+    """One end, which never blocks: it keeps unsent messages, and messages that have not come whole."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -75,7 +75,7 @@ class Channel:
 
 
 def messages(received: bytearray) -> list[tuple[int, bytes]]:
-    """Remove the whole messages from what was received, and return them."""
+    """Remove the whole messages from the received bytes, and return them."""
     whole, start = [], 0
     while len(received) - start >= HEAD.size:
         kind, size = HEAD.unpack_from(received, start)

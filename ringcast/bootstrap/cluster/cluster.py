@@ -37,7 +37,7 @@ def cluster(n: int | None = None, *, hosts: str | Sequence[str] | None = None, b
             and its interpreter lock.
 
     Returns:
-        A `Cluster`. It ends with `close`, as a context manager, when nobody refers to it any more, or with the program.
+        A `Cluster`: ends by `close`, as a context manager, when nothing refers to it any more, or with the program.
 
     Raises:
         RunFailed: the ranks did not start; names one of them, and its host.
@@ -195,7 +195,7 @@ class Cluster:
             outcomes = self._ranks.run(call, until, interrupts)
         except BrokenOff as off:
             return self._broken_off(off, timeout)
-        except BaseException as error:  # a rank has died; or nobody knows what the ranks have been told
+        except BaseException as error:  # a rank has died; or the state of the ranks is unknown
             self._give_up(message(error).partition("\n")[0] or class_name(type(error)))
             raise
         broken = next((one.broken for one in outcomes if one.broken), "")

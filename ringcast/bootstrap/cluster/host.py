@@ -38,7 +38,7 @@ class Kind(IntEnum):
 
 
 class Event(NamedTuple):
-    """Something that a rank has said: an outcome as it was pickled, some output, or nothing more."""
+    """One event of a rank; `data` is its pickled outcome, some of its output, or empty."""
 
     kind: Kind
     rank: int

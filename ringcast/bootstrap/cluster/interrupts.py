@@ -1,4 +1,4 @@
-"""Interrupts of the caller of a cluster: put off to places where it is known what the ranks have been told."""
+"""Interrupts of the caller of a cluster: put off to places where the state of the ranks is known."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A rank of a cluster: it calls one function after the other, each with a communicator that nothing precedes.
+"""A rank of a cluster: it calls one function after the other, each with a communicator of its own.
 
-What a run leaves behind, as messages that nobody took or collectives that were broken off, belongs to communicators
+Leftovers of a run, as messages that no rank took or collectives that were broken off, belong to communicators
 that are retired before the next run. So a run that failed does not disturb the next one, as long as all ranks and their
-links are there. All ranks know the numbers of a run's two communicators from that of the run: nothing is sent for them.
+links are there. All ranks derive the numbers of a run's two communicators from the run's number: nothing is sent.
 
 1. The function gets the first one. The ranks meet on the second one when they return: a rank that still waits for one
    that has returned is then in a deadlock, which is found as any other.
 2. A rank whose function raises revokes all communicators of the run, so that no rank waits for it.
-3. The next run begins when all ranks have told their outcomes. Then all that is left of this one is retired.
+3. The next run begins when all ranks have reported their outcomes. Then all leftovers of this one are retired.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Member:
         return self._outcome(result=result, returned=True)
 
     def _begin(self) -> tuple[Group, Group]:
-        """Retire what is left of the last run, and return the communicators of this one."""
+        """Retire the leftovers of the last run, and return the communicators of this one."""
         endpoint = self._world.endpoint
         protocol = endpoint.protocol
         self._runs += 1
@@ -93,7 +93,7 @@ class Member:
         return work, end
 
     def _retire_all_but(self, fresh: Sequence[int]) -> None:
-        """Retire all communicators but these, of which messages may have come from ranks that are ahead."""
+        """Retire all communicators but these: ranks that are ahead may have sent messages on them."""
         endpoint = self._world.endpoint
         for context in endpoint.protocol.communicators():
             if context not in (WORLD, *fresh):
@@ -117,7 +117,7 @@ class Member:
         """Wait until all ranks have returned.
 
         Raises:
-            UsageError: the function has left the job, or nobody has waited for a request.
+            UsageError: the function has left the job, or has not waited for a request.
             CollectiveMismatch: the last call was not the same on other ranks.
         """
         endpoint = self._world.endpoint
@@ -131,7 +131,7 @@ class Member:
             raise wrong
 
     def _failed(self, error: BaseException, returned: bool) -> Outcome:
-        """Return the outcome of a rank that an error has ended, which no other rank waits for any more."""
+        """Return the outcome of a rank that an error has ended; no other rank waits for this one any more."""
         endpoint = self._world.endpoint
         BaseException.with_traceback(error, _from_program(trace_of(error)))  # its class may have methods of its own
         failure = Failure.of(error, whole=all_frames_wanted())
@@ -145,7 +145,7 @@ class Member:
                             endpoint.protocol.revoke(context, Revoked(self.rank, cause, self.rank))
                             endpoint.revoke(context, cause)
                     endpoint.flush()
-        except BaseException as trouble:  # an interrupt too: who knows what has been said
+        except BaseException as trouble:  # an interrupt too: the state of the other ranks is unknown
             return self._outcome(broken=f"rank {self.rank}: {in_a_line(trouble)}", **facts)
         return self._outcome(follows=is_a(error, CONSEQUENCES), **facts)
 

@@ -32,7 +32,7 @@ def verdict(outcomes: Sequence[Outcome]) -> RunFailed | None:
     """Return the error of a run, whose outcomes are given in the order in which they came; None if it went well."""
     failed = [one for one in outcomes if one.failure is not None]
     if failed:
-        # The same deadlock may be told by a rank that is in a call of the program, and by one that has returned.
+        # A rank in a call of the program and one that has returned may report the same deadlock.
         first = min(failed, key=lambda one: (one.follows, one.returned))
         assert first.failure is not None
         error = RunFailed(first.rank, first.failure.cause, first.failure.traceback)

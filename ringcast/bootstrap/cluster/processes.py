@@ -1,6 +1,6 @@
 """The ranks of a cluster as processes, started and watched by `ringcast-launch`.
 
-`HereRanks` has those of this machine, `ThereRanks` those of another host. What they say is read while a function runs,
+`HereRanks` has the ranks of this machine, `ThereRanks` those of another host. Reports are read while a function runs,
 by the thread that waits for it: there is no other thread.
 """
 
@@ -37,8 +37,8 @@ from ringcast.net.hostlist import Host, is_own, place
 from ringcast.procs import green_threads
 from ringcast.wire.error_text import in_a_line
 
-START = 120.0  # seconds that the ranks may take to start, where the launcher does not say before what is wrong
-LOOK = 0.5  # seconds after which it is looked whether the launcher lives
+START = 120.0  # seconds that the ranks may take to start, unless the launcher reports an error before
+LOOK = 0.5  # seconds after which we look whether the launcher lives
 VERDICT = 10.0  # seconds in which the launcher says why a rank has ended
 END = 5.0  # seconds that idle ranks, or the launcher, may take to end
 
@@ -90,7 +90,7 @@ class ProcessRanks:
             self._connect(host.name, [each.rank for each in self._placed if each.node == number], settings)
         away = sum(isinstance(each, ThereRanks) for each in self._hosts)
         self._await(Kind.READY, away, interrupts)
-        # -P: what lies in the working directory stands in for none of our modules, nor for Python's own.
+        # -P: files of the working directory shadow none of our modules, nor Python's own.
         command = [sys.executable, "-P", "-m", "ringcast_launcher", "--json-report", str(self._report)]
         command += _where(hosts)
         command += ["python", "-P", "-m", "ringcast.bootstrap.cluster.worker", str(self._folder)]
@@ -223,7 +223,7 @@ class ProcessRanks:
         return f"rank {named} did not end within {GRACE:g} s when interrupted by {type(error).__name__}"
 
     def _verdict(self, rank: int, otherwise: str = "") -> RunFailed:
-        """Return the error that names the rank which the launcher holds responsible.
+        """Return the error that names the rank that the launcher holds responsible.
 
         If it names none: `rank`, and `otherwise`, or the last line that the launcher said.
         """
@@ -235,7 +235,7 @@ class ProcessRanks:
             self._drain()
         printed = [line for stream in self._streams[rank] for line in stream.tail]
         lines = (self._folder / "said").read_text(errors="replace").splitlines(keepends=True)
-        said = "".join(line for line in lines if not line.startswith(SHARED))  # that is no part of what went wrong
+        said = "".join(line for line in lines if not line.startswith(SHARED))  # that is no part of the error
         told = read_report(self._report)
         if told["rank"] is None and not otherwise:
             before, _, last = said.rstrip().rpartition("\n")
@@ -274,7 +274,7 @@ def _good(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _loaded(outcome: Outcome) -> Any:
-    """Return what a rank has returned."""
+    """Return the result of a rank."""
     return pickle.loads(outcome.result)
 
 

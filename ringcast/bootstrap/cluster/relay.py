@@ -26,10 +26,10 @@ from ringcast.net.ssh import ssh_argv
 from ringcast.procs.portable import nameless_file
 
 _HEAD = struct.Struct("<BIQ")  # kind, rank or another number, bytes of the body
-_CALL, _MEMORY, _INTERRUPT, _SETTINGS = range(100, 104)  # what the caller sends beside the events of `Kind`
+_CALL, _MEMORY, _INTERRUPT, _SETTINGS = range(100, 104)  # frames of the caller beside the events of `Kind`
 _CHUNK = 1 << 18
 BEHIND = 64  # unsent pieces from which on the ranks of a host wait until their caller takes output
-TOLD = 2000  # characters that are kept of the words of ssh
+TOLD = 2000  # characters of ssh's output that are kept
 END = 5.0  # seconds that ssh may take to end
 
 

@@ -74,7 +74,7 @@ class ThreadRanks:
         return True
 
     def _break_off(self, outcomes: list[Outcome], error: BaseException) -> tuple[list[Outcome], str]:
-        """End the communication for good, as nothing else ends a thread; return the outcomes, and what still runs."""
+        """End the communication for good, as nothing else ends a thread; return outcomes and a text for the error."""
         abort(self._endpoints, f"the run was ended by {type(error).__name__}")
         until = time.monotonic() + GRACE
         while len(outcomes) < len(self._threads) and self._take(outcomes, until):

@@ -92,7 +92,7 @@ class _Worker:
                         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         shutil.rmtree(self._folder, ignore_errors=True)  # a caller that was killed could not
         if self._busy:
-            os._exit(1)  # nobody waits for what it does, and it may do that for ever
+            os._exit(1)  # no caller waits for the function, and it may run for ever
         self._calls.put(None)
 
 

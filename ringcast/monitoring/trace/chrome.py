@@ -1,7 +1,7 @@
 """Traces for Perfetto and chrome://tracing, in the Trace Event Format (JSON).
 
 One row per rank. A slice for each round, in it a slice "transfer" for the time in which a message of the rank is under
-way, so that what is left of the round is idle; an arrow for each message. A message that arrived before its round, as
+way, so that the rest of the round is idle; an arrow for each message. A message that arrived before its round, as
 its receive was posted ahead, has its arrow end where the round begins. The viewers draw a slice that overlaps the one
 before by the least bit below it or not at all, and give an arrow that ends exactly between two slices to either of
 them. So all times are whole nanoseconds since the first event, and arrows keep one nanosecond away from the ends.

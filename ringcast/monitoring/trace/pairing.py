@@ -5,7 +5,7 @@ byte is in place on the receiver (and combined, where it is combined as it comes
 its round, or before, where its receive was posted ahead. In a granted operation no byte can travel before that, so
 this is the time on the wire together with the way of the grant: alpha + beta * bytes of the model. A small message
 goes without being asked for; it may travel before its receiver is ready, and that is not seen. Events from
-`ringcast.analysis.simulate` tell no arrival: there it is the end of whichever of the two rounds ends first.
+`ringcast.analysis.simulate` have no arrival: there it is the end of the round that ends first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Round:
 
     @property
     def ready(self) -> float:
-        """Since when the rank could receive."""
+        """The time from which the rank could receive."""
         return self.start.time if self.start.ready is None else self.start.ready
 
 
@@ -73,7 +73,7 @@ def rounds(events: Iterable[Event]) -> list[Round]:
 
 
 def messages(rounds_by_rank: Sequence[Sequence[Round]]) -> list[TracedMessage]:
-    """Return all messages of which both rounds are known.
+    """Return all messages with two known rounds.
 
     The n-th message from one rank to another in an operation is the n-th that this one receives from there.
     """
@@ -105,7 +105,7 @@ def moving(rounds_by_rank: Sequence[Sequence[Round]]) -> list[list[Interval]]:
 
 
 def within(intervals: Sequence[Interval], first: float, last: float) -> list[Interval]:
-    """Return what of `intervals`, which are as `moving` gives them, is between two moments; in O(log n) and the result.
+    """Return the parts of `intervals`, from `moving`, between two moments; in O(log n) and the length of the result.
 
     >>> within([(1.0, 3.0), (4.0, 6.0), (7.0, 8.0)], 2.0, 5.0)
     [(2.0, 3.0), (4.0, 5.0)]

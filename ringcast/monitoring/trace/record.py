@@ -46,12 +46,12 @@ def from_json(values: Sequence[Any]) -> Event:
 
 
 def align(events_by_rank: Sequence[Sequence[Event]]) -> list[list[Event]]:
-    """Bring the ranks to one clock by a barrier, which must be what they did first; its events are left out.
+    """Bring the ranks to one clock by a barrier, which must be their first call; its events are left out.
 
     Not needed on one machine, where all processes have the same monotonic clock. Clocks of several machines differ by
     any amount: here the moments at which the ranks left the barrier become time 0 of all. A rank may really leave it
     up to ceil(log2 p) messages (about as many tenths of a millisecond in a local network) before another one, and
-    clocks drift apart afterwards, by up to some tens of microseconds per second. What is shorter is shown wrongly.
+    clocks drift apart afterwards, by up to some tens of microseconds per second. Shorter times are shown wrongly.
 
     Raises:
         ValueError: the ranks did not begin with a barrier of two ranks or more.

@@ -1,4 +1,4 @@
-"""Errors as MPI's error classes, and what ringcast's own errors are among them."""
+"""Errors of MPI by error class, and the error classes of ringcast's own errors."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ _OF_ERROR: dict[type[RingcastError], int] = {
 
 
 class Exception(Translation, RuntimeError):
-    """An error of MPI: an error class, or a code that a program has added, and a text that says what happened."""
+    """An error of MPI: an error class, or a code that a program has added, and a text that describes the error."""
 
     __module__ = "ringcast.MPI"  # tracebacks name it as programs do
 
@@ -122,7 +122,7 @@ class Exception(Translation, RuntimeError):
         return Get_error_class(self.ob_mpi)
 
     def Get_error_string(self) -> str:
-        """Return what happened; if nothing is known of that, the text of the code."""
+        """Return the description of the error; without one, the text of the code."""
         return self._text or Get_error_string(self.ob_mpi)
 
     error_code = property(Get_error_code)

@@ -16,7 +16,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of(cls, get: Callable[[], Any]) -> Self:
-        """Return what a function returns, or what it raises: raised within steps, that would concern all ranks."""
+        """Return the result or the error of a function: an error raised within steps would concern all ranks."""
         try:
             return cls(get())
         except BaseException as error:
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 def fail(comm: Any, error: Exception, cause: BaseException | None = None) -> NoReturn:
     """Raise an error of a call of a communicator, when its error handler has acted on it.
 
-    `cause` is what ringcast has raised.
+    `cause` is the error that ringcast has raised.
     """
     if comm:
         comm._shared.errhandler.act(comm, error)

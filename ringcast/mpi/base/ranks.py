@@ -9,7 +9,7 @@ from ringcast.collectives.stage import Group, check_root
 
 
 def whole(number: Any) -> int:
-    """Return an int that a program gives, perhaps as a float, of which mpi4py drops the fraction.
+    """Return an int that a program gives, perhaps as a float; the fraction is dropped, as in mpi4py.
 
     Raises:
         TypeError: it is no number.

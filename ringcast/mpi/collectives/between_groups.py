@@ -1,4 +1,4 @@
-"""Collectives of intercommunicators: each side gets what the other one has.
+"""Collectives of intercommunicators: each side gets the data of the other one.
 
 Ranks of the side that has the root take part only if they are the root, so nothing is known to all: the root and single
 ranks of the other side send each other messages, and the other side goes on by collectives of its own.
@@ -74,12 +74,12 @@ class InterCollectives(CommHandle):
         return error
 
     def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
-        """Give each rank of the other side its own one of the blocks of the root's buffer."""
+        """Send block r of the root's buffer to rank r of the other side."""
         parts = block(sendbuf, self._peers.size, writes=False).split(self._peers.size) if root == ROOT else []
         return self._scattered(parts, recvbuf, root)
 
     def _scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
-        """Give each rank of the other side its own one of the parts of the root's buffer."""
+        """Send part r of the root's buffer to rank r of the other side."""
         return self._scattered(vector(sendbuf, self._peers.size, writes=False) if root == ROOT else [], recvbuf, root)
 
     def _scattered(self, parts: list[Part], recvbuf: Any, root: int) -> Steps[Exception | None]:
@@ -108,7 +108,7 @@ class InterCollectives(CommHandle):
         return self._swapped(given, block(recvbuf, size, writes=True).split(size))
 
     def _swapped(self, given: list[Part] | None, parts: list[Part]) -> Steps[None]:
-        """Exchange parts with the ranks of the other side: in a call of all ranks, of which those here get nothing."""
+        """Exchange parts with the ranks of the other side: in a call of all ranks, with no data for ranks here."""
         if given is None:
             raise Exception(ERR_BUFFER, "expected data in sendbuf: between two groups they cannot be in place")
         outgoing = [part.packed() for part in given]
@@ -164,7 +164,7 @@ class InterCollectives(CommHandle):
         return (yield from self._told(None if total is None else (yield from messages.exchange(total))))
 
     def _told(self, data: Bytes | None) -> Steps[Bytes]:
-        """Return on all ranks of this side the data that the first one has; only that one knows their length."""
+        """Return the first rank's data on all ranks of this side; only the first one knows their length."""
         came: Bytes = yield from collectives.bcast(self._group, data, 0, AUTOMATIC)
         return came
 
@@ -193,7 +193,7 @@ class InterCollectives(CommHandle):
         return unpickled([one.data for one in came], {}) if root == ROOT else Outcome(None)
 
     def _scatter_objects(self, sendobj: Sequence[Any] | None, root: int = 0) -> Steps[Outcome]:
-        """Return on each rank of the other side its own one of the root's objects."""
+        """Return the root's object r on rank r of the other side."""
         self._check_root(root)
         values = [self._packed(obj) for obj in one_for_each(sendobj, self._peers.size)] if root == ROOT else []
         messages = self._messages()
@@ -206,7 +206,7 @@ class InterCollectives(CommHandle):
         return self._alltoall_objects([sendobj] * self._peers.size)
 
     def _alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[Outcome]:
-        """Return from every rank of the other side the object that it has for this one."""
+        """Return the objects that the ranks of the other side have for this one."""
         inner, first, size = self._shared.inner, self._peers.first, self._peers.size
         encode, _ = pickled(inner, "alltoall")
         packed = [encode(value) for value in one_for_each(sendobj, size)]
@@ -235,7 +235,7 @@ class InterCollectives(CommHandle):
         return _read((yield from self._told(theirs)))
 
     def _packed(self, obj: Any) -> Bytes:
-        """Return an object as bytes: where these come, an error of the pickle can be told from one of the message."""
+        """Return an object as bytes: the receiver can then tell an error of the pickle from one of the message."""
         encode, _ = pickled(self._shared.inner, "send")
         return np.frombuffer(encode(obj), np.uint8)
 
@@ -254,7 +254,7 @@ class InterCollectives(CommHandle):
         return _Messages(self._shared.inner, self._peers.first, next(self._shared.calls))
 
     def _in_order(self, there: list[Any], here: list[Any]) -> list[Any]:
-        """Return what is for the other side and for this one in the order of all ranks."""
+        """Return the items for the other side and those for this one in the order of all ranks."""
         return there + here if self._peers.first == 0 else here + there
 
 
@@ -278,10 +278,10 @@ class _Messages:
 
 
 def _read(data: Bytes) -> Outcome:
-    """Return the object that bytes are."""
+    """Return the object from its bytes."""
     return Outcome.of(lambda: decode(data.data))
 
 
 def _stored(part: Part, came: Bytes) -> Exception | None:
-    """Put what has come into a buffer; return an error if there is no room for it."""
+    """Put the received data into a buffer; return an error if there is no room for them."""
     return stored([part], came, (came.nbytes,))

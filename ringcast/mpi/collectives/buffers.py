@@ -85,7 +85,7 @@ class Collectives(CommHandle):
     Gatherv, Igatherv, Gatherv_init = forms(_gatherv, "Gatherv")
 
     def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
-        """Give each rank its own one of the blocks of the root's buffer."""
+        """Send block r of the root's buffer to rank r."""
         group, ones = self._group, (1,) * self._group.size
         root = root_of(group, "scatter", root)
         here = group.rank == root
@@ -101,7 +101,7 @@ class Collectives(CommHandle):
     Scatter, Iscatter, Scatter_init = forms(_scatter, "Scatter")
 
     def _scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
-        """Give each rank its own one of the parts of the root's buffer, of any lengths."""
+        """Send part r of the root's buffer to rank r; parts have any lengths."""
         group = self._group
         root = root_of(group, "scatterv", root)
         describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root, name="scatterv")
@@ -113,7 +113,7 @@ class Collectives(CommHandle):
     Scatterv, Iscatterv, Scatterv_init = forms(_scatterv, "Scatterv")
 
     def _allgather(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
-        """Put the buffers of all ranks into that of each, in rank order."""
+        """Put the buffers of all ranks into each rank's, in rank order."""
         group = self._group
         part = block(recvbuf, group.size, writes=True)
         room = part.room()
@@ -125,7 +125,7 @@ class Collectives(CommHandle):
     Allgather, Iallgather, Allgather_init = forms(_allgather, "Allgather")
 
     def _allgatherv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
-        """Put the buffers of all ranks, of any lengths, into places of that of each."""
+        """Put the buffers of all ranks, of any lengths, into places of each rank's."""
         group = self._group
         parts = vector(recvbuf, group.size, writes=True)
         lengths = tuple(part.nbytes for part in parts)
@@ -165,7 +165,7 @@ class Collectives(CommHandle):
     Alltoallw, Ialltoallw, Alltoallw_init = forms(_alltoallw, "Alltoallw")
 
     def _swapped(self, given: list[Part] | None, parts: list[Part]) -> Steps[None]:
-        """Send each rank its own one of `given`, of which None are those in place, into its one of `parts`."""
+        """Send `given[r]` to each rank r, and receive into `parts`; None in place of `given` means IN_PLACE."""
         group = self._group
         outgoing = pieces_of(parts if given is None else given, parts)
         rooms = [part.room() for part in parts]
@@ -187,7 +187,7 @@ class Collectives(CommHandle):
     Reduce, Ireduce, Reduce_init = forms(_reduce, "Reduce")
 
     def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[Exception | None]:
-        """Put the combination of the buffers of all ranks into that of each."""
+        """Put the combination of the buffers of all ranks into each rank's."""
         combine, items, part, room = operands(sendbuf, recvbuf, op)
         out = room.view(items.dtype)
         return _filled(part, room, collectives.allreduce(self._group, items, combine, out, AUTOMATIC))
@@ -213,7 +213,7 @@ class Collectives(CommHandle):
     ) -> Steps[Outcome | Exception | None]:
         """Put each rank's own part of the combination of the buffers of all ranks into its buffer.
 
-        Without `recvcounts`, the ranks tell each other for how many elements they have room.
+        Without `recvcounts`, the ranks exchange the numbers of elements for which they have room.
         """
         group, part = self._group, message(recvbuf, writes=True)
         given = part if in_place(sendbuf) else message(sendbuf, writes=False)
@@ -229,7 +229,7 @@ class Collectives(CommHandle):
     Reduce_scatter, Ireduce_scatter, Reduce_scatter_init = forms(_reduce_scatter, "Reduce_scatter")
 
     def _reduced_to_room(self, given: Part, part: Part, op: Any) -> Steps[Outcome | Exception | None]:
-        """Tell each other how many elements each rank wants; fail on all ranks if one has not so many in all."""
+        """Exchange the number of elements that each rank wants; fail on all ranks if one lacks their sum."""
         group, told = self._group, np.array([part.count, given.count])
         everyone = yield from collectives.allgather(group, told, None, AUTOMATIC)
         counts = tuple(everyone[:, 0].tolist())
@@ -282,10 +282,10 @@ def operands(sendbuf: Any, recvbuf: Any, op: Any) -> tuple[Op, Array, Part, Byte
 
 
 def check_length(given: Bytes, expected: int) -> None:
-    """Check what this rank has for itself, or has got for all ranks of its side.
+    """Check the length of this rank's own data, or of the received data for all ranks of its side.
 
     Raises:
-        Exception: it has not the length for which there is room.
+        Exception: it differs from the length of the room.
     """
     if given.nbytes != expected:
         code = ERR_TRUNCATE if given.nbytes > expected else ERR_COUNT
@@ -293,7 +293,7 @@ def check_length(given: Bytes, expected: int) -> None:
 
 
 def stored(parts: list[Part], whole: Bytes, lengths: Sequence[int]) -> Exception | None:
-    """Store what has come, one part behind the other; return an error if there is no room for one."""
+    """Store the received parts, one behind the other; return an error if there is no room for one."""
     error = None
     for part, end, length in zip(parts, accumulate(lengths), lengths, strict=True):
         if length > part.nbytes:
@@ -303,14 +303,14 @@ def stored(parts: list[Part], whole: Bytes, lengths: Sequence[int]) -> Exception
 
 
 def _filled(part: Part | None, room: Bytes, steps: Steps[Any]) -> Steps[None]:
-    """Take steps that fill a room, and put what is there into a buffer; None has nothing to be put there."""
+    """Take steps that fill a room, and put its data into a buffer, unless that is None."""
     yield from steps
     if part is not None:
         part.store(room)
 
 
 def pieces_of(given: list[Part], parts: list[Part]) -> list[Bytes]:
-    """Return the data that are sent; copies, if they may lie where data come, which MPI does not allow."""
+    """Return the data to send; copies, if they may share memory with the receive buffers, which MPI does not allow."""
     pieces = [part.packed() for part in given]
     sent, came = ({id(part.source): part.source for part in side}.values() for side in (given, parts))
     if any(np.may_share_memory(one, other) for one in sent for other in came):
@@ -319,7 +319,7 @@ def pieces_of(given: list[Part], parts: list[Part]) -> list[Bytes]:
 
 
 def all_filled(parts: Sequence[Part], rooms: Sequence[Bytes], steps: Steps[Any]) -> Steps[None]:
-    """Take steps that fill rooms, and put what is there into the buffers."""
+    """Take steps that fill rooms, and put their data into the buffers."""
     yield from steps
     for part, room in zip(parts, rooms, strict=True):
         part.store(room)
@@ -366,7 +366,7 @@ def _allgather_parts(group: Group, mine: Bytes, parts: list[Part], lengths: tupl
 
 
 def _checked_counts(recvcounts: Sequence[int] | None, given: Part, part: Part, rank: int, size: int) -> tuple[int, ...]:
-    """Return how many elements each rank gets, as the program tells."""
+    """Return the number of elements for each rank, as the program gives them."""
     if recvcounts is None:
         raise TypeError("expected recvcounts, as the data are in place")
     counts = tuple(map(index, recvcounts))
@@ -387,7 +387,7 @@ def _rows(line: Bytes, size: int) -> Array:
 
 
 def _mine(sendbuf: Any, part: Part, rank: int, size: int) -> Bytes:
-    """Return what this rank gives, which may be its block of the receive buffer."""
+    """Return this rank's data, which may be its block of the receive buffer."""
     given = part.split(size)[rank] if in_place(sendbuf) else message(sendbuf, writes=False)
     return given.packed()
 

@@ -1,7 +1,7 @@
 """Collectives of Python objects, in intracommunicators.
 
 As in mpi4py, a rank gets copies, also of its own object and at the root of `bcast`: the program may change one and keep
-the other. What cannot be changed, as a number or a text, is returned as it is.
+the other. Unchangeable objects, as a number or a text, are returned as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ringcast.mpi.datatypes.op import SUM, of_objects, own, unchangeable
 from ringcast.mpi.handles.comm_handle import CommHandle
 from ringcast.mpi.requests.calls import blocking
 
-APART = 1 << 20  # bytes of a buffer in an object from which on it is broadcast by a stage of its own, without a copy
+APART = 1 << 20  # a buffer of so many bytes in an object, or more, is broadcast by a stage of its own, without a copy
 
 
 class ObjectCollectives(CommHandle):
@@ -60,7 +60,7 @@ class ObjectCollectives(CommHandle):
     gather = blocking(_gather_objects, "gather")
 
     def _scatter_objects(self, sendobj: Sequence[Any] | None, root: int = 0) -> Steps[Outcome]:
-        """Return on each rank its own one of the root's objects."""
+        """Return the root's object r on rank r."""
         group = self._group
         root = root_of(group, "scatter", root)
         encode, _ = pickled(group, "scatter")
@@ -82,7 +82,7 @@ class ObjectCollectives(CommHandle):
     allgather = blocking(_allgather_objects, "allgather")
 
     def _alltoall_objects(self, sendobj: Sequence[Any]) -> Steps[Outcome]:
-        """Return from every rank the object that it has for this one."""
+        """Return the objects that all ranks have for this one."""
         group = self._group
         encode, _ = pickled(group, "alltoall")
         values = one_for_each(sendobj, group.size)
@@ -165,7 +165,7 @@ def one_for_each(objects: Sequence[Any] | None, size: int) -> list[Any]:
 
 
 def unpickled(packed: list[Any], mine: Mapping[int, Any]) -> Outcome:
-    """Return the objects that have come, None where none has, and copies of this rank's, which are some of them."""
+    """Return the received objects, None where none has come, and copies of this rank's own among them."""
     return Outcome.of(lambda: [own(mine[k]) if k in mine else data and decode(data) for k, data in enumerate(packed)])
 
 

@@ -111,7 +111,7 @@ class Creation(CommHandle, Attributes):
     Disconnect = Free
 
     def _part(self, operation: str, steps: Steps[Shared | None]) -> Any:
-        """Return the communicator that a call makes, of the class that its kind has, whatever class made it."""
+        """Return the communicator that a call makes, of mpi4py's class for its kind, also if a subclass made it."""
         return self._plain(run(self, operation, steps, sys._getframe(2)))
 
     def _ranks_of(self, group: Group) -> list[int]:

@@ -1,4 +1,4 @@
-"""Groups: ordered sets of ranks, and what can be computed of them. Nothing is sent."""
+"""Groups: ordered sets of ranks, and operations on them. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Group(Handle):
 
     @classmethod
     def _of(cls, members: Iterable[int], me: int) -> Self:
-        """Return the group of these ranks of the job, of which `me` is the one that asks."""
+        """Return the group of these ranks of the job; `me` is the caller's rank of the job."""
         return cls._of_state(Ranks(tuple(members), me))
 
     @property

@@ -55,7 +55,7 @@ class Intercomm(InterCollectives, Comm):
     remote_group, remote_size = property(Get_remote_group), property(Get_remote_size)
 
     def Merge(self, high: bool = False) -> Intracomm:
-        """Return a communicator of the ranks of both sides; those that say `high` come last."""
+        """Return a communicator of the ranks of both sides; the ranks that pass `high=True` come last."""
         return Intracomm._of_state(run(self, "Merge", self._merge(high), sys._getframe(1)))
 
     def _merge(self, high: bool) -> Steps[Shared]:

@@ -25,7 +25,7 @@ from ringcast.ops import Array
 
 
 class MemberCalls(CommHandle):
-    """Calls of an intracommunicator that only those ranks make that become members."""
+    """Calls of an intracommunicator that only the future members make."""
 
     _ranks_of: Any
 
@@ -77,7 +77,7 @@ class MemberCalls(CommHandle):
 
 
 def _met(group: CoreGroup, peers: CoreGroup, remote_leader: int, tag: int) -> Steps[Array]:
-    """Have the leaders tell each other a new context and their ranks; return what both then know alike."""
+    """Have the leaders exchange a new context and their ranks; return the array for `_two_sided`, equal on both."""
     members = [group.in_job(rank) for rank in range(group.size)]
     mine = np.array([fresh(group), *members], np.uint64)
     theirs = yield from point_to_point.sendrecv(peers, mine, remote_leader, remote_leader, tag)

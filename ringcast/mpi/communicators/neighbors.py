@@ -71,7 +71,7 @@ class NeighborCollectives(Topologies):
     Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init = forms(_neighbor_alltoallw, "Neighbor_alltoallw")
 
     def _moved(self, name: str, outgoing: list[Bytes], parts: list[Part], longest: int = 0) -> Steps[None]:
-        """Send a piece to each destination, and store what comes from each source; see `move_pieces`."""
+        """Send a piece to each destination, and store the piece from each source; see `move_pieces`."""
         schedule, rooms = self._near.schedule, [part.room() for part in parts]
         for place, into in schedule.own:
             check_length(outgoing[place], rooms[into].nbytes)
@@ -97,7 +97,7 @@ class NeighborCollectives(Topologies):
     neighbor_alltoall = blocking(_neighbor_alltoall_objects, "neighbor_alltoall")
 
     def _objects(self, name: str, packed: list[bytes], values: list[Any]) -> Steps[Outcome]:
-        """Send each destination one of the values, which are given as bytes, too; return what comes."""
+        """Send each destination one of the values, which are given as bytes, too; return the received ones."""
         mine = {into: values[place] for place, into in self._near.schedule.own}
         return unpickled((yield from swap_objects(self._near, name, packed, AS_IT_IS)), mine)
 

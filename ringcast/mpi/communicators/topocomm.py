@@ -83,7 +83,7 @@ class Cartcomm(Topocomm):
         return self._grid.coords_of(self._checked_rank(rank))
 
     def Shift(self, direction: int, disp: int) -> tuple[int, int]:
-        """Return from whom the caller receives, and to whom it sends, when all values move along an axis."""
+        """Return the source and the destination of the caller when all values move along an axis."""
         if not 0 <= direction < self.Get_dim():
             raise Exception(ERR_ARG, f"expected an axis in 0..{self.Get_dim() - 1}, got {safe_text(direction)}")
         return self._at(direction, -disp), self._at(direction, disp)
@@ -117,7 +117,7 @@ class Cartcomm(Topocomm):
 
 @of_kind(GRAPH)
 class Graphcomm(Topocomm):
-    """A graph of which all ranks know all edges."""
+    """A graph; all ranks know all its edges."""
 
     @property
     def _graph_here(self) -> Graph:
@@ -177,7 +177,7 @@ class Graphcomm(Topocomm):
 
 @of_kind(DIST_GRAPH)
 class Distgraphcomm(Topocomm):
-    """A graph of which each rank knows the edges that begin or end at it."""
+    """A graph; each rank knows the edges that begin or end at it."""
 
     @property
     def _part_here(self) -> PartialGraph:
@@ -185,10 +185,10 @@ class Distgraphcomm(Topocomm):
         return graph
 
     def Get_dist_neighbors_count(self) -> tuple[int, int, bool]:
-        """Return the number of neighbours that send to the caller, that of those to which it sends; if weighted."""
+        """Return the numbers of sources and of destinations of the caller, and whether edges have weights."""
         return len(self.inedges), len(self.outedges), self._part_here.weights is not None
 
     def Get_dist_neighbors(self) -> tuple[list[int], list[int], Weights]:
-        """Return the neighbours that send to the caller, those to which it sends, and the weights of both."""
+        """Return the sources and the destinations of the caller, and the weights of both."""
         weights = self._part_here.weights
         return self.inedges, self.outedges, weights and ([*weights[0]], [*weights[1]])

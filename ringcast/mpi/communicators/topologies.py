@@ -28,7 +28,7 @@ from ringcast.topology.cartesian import dims_create
 
 Weights = tuple[list[int], list[int]] | None
 Places = tuple[int | None, ...]  # PROC_NULL is None
-Edges = tuple[tuple[int, ...], ...]  # of each rank those to which it sends
+Edges = tuple[tuple[int, ...], ...]  # the destinations of each rank
 
 
 class Grid:
@@ -66,7 +66,7 @@ class Grid:
 
 
 class Graph:
-    """A graph of which all ranks know all edges."""
+    """A graph; all ranks know all its edges."""
 
     kind = GRAPH
 
@@ -75,7 +75,7 @@ class Graph:
 
     @cached_property
     def neighborhood(self) -> Neighborhood:
-        """The neighbours of this rank, which receives from those to which it sends."""
+        """The neighbours of this rank; its destinations are its sources, too."""
         try:
             return of_graph(self.rank, self.edges, self.edges)
         except ValueError as error:
@@ -90,7 +90,7 @@ class Graph:
 
 
 class PartialGraph:
-    """A graph of which each rank knows the edges that begin or end at it."""
+    """A graph; each rank knows the edges that begin or end at it."""
 
     kind = DIST_GRAPH
 
@@ -175,7 +175,7 @@ class MakingTopologies(CommHandle):
         info: Any = None,
         reorder: bool = False,
     ) -> Any:
-        """Return a graph in which each rank tells from whom it receives, and to whom it sends."""
+        """Return a graph in which each rank gives its own sources and destinations."""
         origins, to = _whole(sources or ()), _whole(destinations or ())
         weights = _both_weights(sourceweights, destweights, len(origins), len(to))
         steps = self._create_adjacent(origins, to, weights)
@@ -189,7 +189,7 @@ class MakingTopologies(CommHandle):
         return (yield from self._graph_of_parts(PartialGraph(sources, destinations, weights)))
 
     def _graph_of_parts(self, graph: PartialGraph) -> Steps[Shared]:
-        """Return a communicator with this graph, when the ranks have told each other its edges."""
+        """Return a communicator with this graph, after the ranks have exchanged its edges."""
         made = yield from edges_of_ranks.graph(self._group, graph.destinations, graph.sources)
         if isinstance(made, ArgumentError):
             graph.known, group = str(made), split.made(self._group, range(self._group.size), 0)
@@ -206,7 +206,7 @@ class MakingTopologies(CommHandle):
         info: Any = None,
         reorder: bool = False,
     ) -> Any:
-        """Return a graph in which any rank tells of any edges: how many begin at each source, and where they end."""
+        """Return a graph in which any rank gives any edges: `degrees[i]` of them begin at `sources[i]`."""
         counts, to = _whole(degrees), _whole(destinations)
         given = _weights(weights, len(to))
         senders = np.repeat(np.array(_whole(sources), np.int64), counts)
@@ -261,7 +261,7 @@ class Topologies(CommHandle):
 
     @property
     def inoutedges(self) -> tuple[list[int], list[int]]:
-        """The neighbours from which this rank receives, and those to which it sends."""
+        """The sources of this rank, and its destinations."""
         return self.inedges, self.outedges
 
     @property
@@ -310,7 +310,7 @@ def _periods(periods: bool | Sequence[bool] | None, axes: int) -> tuple[bool, ..
 
 
 def _weights(weights: Any, edges: int) -> list[int] | None:
-    """Return a weight for each edge; None if they have none."""
+    """Return a weight for each edge; None if edges have no weights."""
     if weights is None or (isinstance(weights, int) and weights == UNWEIGHTED):
         return None
     given = [] if isinstance(weights, int) and weights == WEIGHTS_EMPTY else [*_whole(weights)]

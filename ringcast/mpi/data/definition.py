@@ -27,10 +27,10 @@ class Definition:
 
     Attributes:
         layout: where its bytes are.
-        code: its code as an item of Python's `struct` or numpy; None for what is no item.
-        dtype: what operators see; None for what they cannot take.
+        code: its code as an item of Python's `struct` or numpy; None if it is no item.
+        dtype: the dtype for operators; None if they cannot take it.
         combiner: how it was made, with these `arguments`, of these `bases`.
-        integers: what `Get_contents` returns; with `counts`.
+        integers: the integers of `Get_contents`; `counts` its counts.
         committed: whether it can be used in messages.
     """
 

@@ -1,4 +1,4 @@
-"""Parts of arrays of several dimensions: a slab, or what a rank of a grid has."""
+"""Parts of arrays of several dimensions: a slab, or the part of a rank of a grid."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def owned(
     psizes: Sequence[int],
     order: int,
 ) -> Layout:
-    """Return what `rank` has of an array that is distributed over a grid, in which ranks are in row-major order."""
+    """Return the part of `rank` in an array that is distributed over a grid of ranks in row-major order."""
     if not 0 <= rank < size:
         raise Exception(ERR_RANK, f"rank {rank} is not below {size}")
     if prod(psizes) != size:

@@ -78,7 +78,7 @@ def _capsule_of(source: Any, arguments: dict[str, Any]) -> Any:
 
 
 def _managed(capsule: Any) -> tuple[_Managed | _Versioned, bool]:
-    """Return what a capsule holds, and whether it is read-only."""
+    """Return the tensor that a capsule holds, and whether it is read-only."""
     for name, kind in ((b"dltensor_versioned", _Versioned), (b"dltensor", _Managed)):
         if ctypes.pythonapi.PyCapsule_IsValid(ctypes.py_object(capsule), name):
             pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -19,7 +19,7 @@ class Elements:
     Attributes:
         nbytes: bytes of data, without gaps.
         definition: the datatype.
-        source: the memory of the program in which this is, or that of the data if it was given by addresses.
+        source: the program's memory around the data, or the memory of the data if given by addresses.
         start: where in it the data begin.
         memory: from there on, to the end of the data.
         gaps: whether there are gaps in memory, so that data are copied to be sent.
@@ -35,7 +35,7 @@ class Elements:
 
     @classmethod
     def placed(cls, source: Bytes | None, start: int, count: int, definition: Definition) -> Self:
-        """Return the elements of which the first is at byte `start` of memory; None is the memory of all addresses."""
+        """Return `count` elements from byte `start` of `source`; without a source, `start` is an address."""
         layout = definition.layout
         nbytes = layout.size * count
         if source is not None and nbytes == source.nbytes and not start and layout.dense and not layout.true_lb:
@@ -99,7 +99,7 @@ def _at(first: int, end: int) -> Bytes:
 
 
 def _cut(memory: Bytes, first: int, end: int) -> Bytes:
-    """Return bytes of memory; a datatype may reach into the array of which the program gives a part."""
+    """Return bytes of memory; a datatype may reach beyond a part of an array that the program gives."""
     if first >= 0 and end <= memory.nbytes:
         return memory[first:end]
     around: Any = memory

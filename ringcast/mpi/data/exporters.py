@@ -23,7 +23,7 @@ _ORDER = "<" if sys.byteorder == "little" else ">"
 FOREIGN = ">" if _ORDER == "<" else "<"  # mark of the other byte order
 
 
-Exported = tuple[Bytes, str, bool]  # memory, the code of its items, and whether it is said to be that of a device
+Exported = tuple[Bytes, str, bool]  # memory, the code of its items, and whether it is memory of a device
 
 
 def exported(source: Any, *, writes: bool) -> Exported:
@@ -163,7 +163,7 @@ def _follow(sized: list[tuple[int, int]], itemsize: int) -> bool:
 
 
 def _check_readable(address: int, nbytes: int) -> None:
-    """Raise if the host cannot read memory: the kernel tells it, where to read would end the process."""
+    """Raise if the host cannot read memory: we ask the kernel, as a read could end the process."""
     if not nbytes:
         return
     reader, writer = os.pipe()

@@ -12,7 +12,7 @@ from ringcast.mpi.data.definition import Definition, numpy_dtype
 from ringcast.mpi.data.elements import Elements
 from ringcast.mpi.data.layout import Bytes
 
-_QUAD = np.dtype([("high", ">u2"), ("fraction", ">u8"), ("low", "V6")])  # a binary128, with 63 bits that x87 has
+_QUAD = np.dtype([("high", ">u2"), ("fraction", ">u8"), ("low", "V6")])  # a binary128, with the 63 bits that x87 has
 _X87 = np.dtype([("fraction", "<u8"), ("high", "<u2"), ("padding", "V6")])
 _OTHER_SIZES = {"l": ">i4", "L": ">u4", "U": ">u2"}
 
@@ -28,7 +28,7 @@ def encoded(elements: Elements) -> Bytes:
 
 
 def decoded(data: Bytes, elements: Elements) -> Bytes:
-    """Return what is external32 as data without gaps for `elements`."""
+    """Return data in external32 as data without gaps for `elements`."""
     native, external = _formats(elements.definition)
     items = np.ascontiguousarray(data).view(external)
     result = np.zeros(items.shape, native)
@@ -86,7 +86,7 @@ def _quads(items: NDArray[Any]) -> NDArray[Any]:
 
 
 def _long_doubles(items: NDArray[Any]) -> NDArray[Any]:
-    """Return long doubles of IEEE 754 as those of x87, without the bits of which these have no room."""
+    """Return long doubles of IEEE 754 as those of x87, without the bits for which these have no room."""
     result = np.zeros(items.shape, _X87)
     normal = (items["high"] & 0x7FFF != 0).astype("u8")
     result["high"], result["fraction"] = items["high"], items["fraction"] >> 1 | normal << np.uint64(63)

@@ -33,7 +33,7 @@ class Incoming(Envelope):
     """A message that is received: in the `room` given, if that is large enough, else in memory of its own.
 
     Attributes:
-        data: what has come.
+        data: the received bytes.
     """
 
     def __init__(self, room: Bytes | None = None) -> None:

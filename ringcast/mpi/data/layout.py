@@ -1,7 +1,7 @@
 """Type maps: where the bytes of one element of a datatype are, in the order in which they are sent.
 
 Sizes and places are numbers of 64 bits with a sign, as MPI's are. A layout for which these do not suffice is refused
-when it is made (ERR_ARG), so that what numpy computes with them later does not wrap around.
+when it is made (ERR_ARG), so that numpy's later sums do not wrap around.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ringcast.mpi.base.exceptions import ERR_ARG, Exception
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
-UNITS = {8: np.uint64, 4: np.uint32, 2: np.uint16, 1: np.uint8}  # what is moved at once: bytes → dtype
+UNITS = {8: np.uint64, 4: np.uint32, 2: np.uint16, 1: np.uint8}  # bytes of a unit that is moved at once → dtype
 _AT_ONCE = 1 << 15  # units that are moved by one call of numpy
 LARGEST = (1 << 63) - 1
 
@@ -94,7 +94,7 @@ class Layout:
         return within(offsets, lengths)
 
     def gather(self, memory: Bytes, origin: int, count: int) -> Bytes:
-        """Return the data of `count` elements, of which the first is at `origin` in memory, without gaps."""
+        """Return the data of `count` elements without gaps; the first one is at `origin` in memory."""
         strided = self._strided(memory, origin, count)
         if strided is not None:
             return np.ascontiguousarray(strided).reshape(-1).view(np.uint8)
@@ -264,7 +264,7 @@ def within(starts: Numbers, lengths: Numbers) -> Numbers:
 
 
 def merged(offsets: Numbers, lengths: Numbers) -> Runs:
-    """Return runs of which none begins where the one before it ends, and none is empty."""
+    """Return the same bytes as runs that are not empty and do not touch the run before."""
     filled = lengths > 0
     offsets, lengths = offsets[filled], lengths[filled]
     begins = np.ones(len(offsets), bool)

@@ -1,4 +1,4 @@
-"""Memory for programs: `MPI.buffer`, and what MPI allocates."""
+"""Memory for programs: `MPI.buffer`, and memory that MPI allocates."""
 
 from __future__ import annotations
 

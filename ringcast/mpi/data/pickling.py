@@ -1,4 +1,4 @@
-"""How Python objects become bytes: `MPI.pickle`, which programs may change."""
+"""Pickling of Python objects: `MPI.pickle`, which programs may change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pickle:
 
     @property
     def THRESHOLD(self) -> int:
-        """Bytes of a buffer from which on it is kept out of the pickle; None sets the default."""
+        """A buffer of so many bytes, or more, is kept out of the pickle; None sets the default."""
         return self._threshold
 
     @THRESHOLD.setter
@@ -49,7 +49,7 @@ class Pickle:
         return self._dumps(obj) if self.PROTOCOL is None else self._dumps(obj, self.PROTOCOL)
 
     def loads(self, data: Any) -> Any:
-        """Return the object that bytes are."""
+        """Return the object from its bytes."""
         return self._loads(data)
 
     def dumps_oob(self, obj: Any) -> tuple[bytes, list[buffer]]:
@@ -67,7 +67,7 @@ class Pickle:
         return self._dumps(obj, protocol, buffer_callback=kept_out), large
 
     def loads_oob(self, data: Any, buffers: Iterable[Any]) -> Any:
-        """Return the object that bytes and buffers are."""
+        """Return the object from its bytes and buffers."""
         return self._loads(data, buffers=buffers)
 
 

@@ -1,4 +1,4 @@
-"""Datatypes: the items of C and Fortran, and what programs build of them."""
+"""Datatypes: the items of C and Fortran, and the types that programs build of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _COMBINERS = {
 
 
 class Datatype(Packing, Attributes, Handle):
-    """A datatype: what the items of a buffer are, and where."""
+    """A datatype: type and place of the items of a buffer."""
 
     _state: Definition | None
 
@@ -117,7 +117,7 @@ class Datatype(Packing, Attributes, Handle):
     def Create_contiguous(self, count: int) -> Self:
         """Return `count` elements, one after the other."""
         count = _count(count)
-        if count > _INT_MAX:  # what describes a type in MPI 3.1 are ints
+        if count > _INT_MAX:  # integers that describe a type are ints in MPI 3.1
             whole, rest = divmod(count, _INT_MAX)
             parts = [self.Create_vector(whole, _INT_MAX, _INT_MAX), self.Create_contiguous(rest)]
             return self.Create_struct([1, 1], [0, whole * _INT_MAX * self.extent], parts)
@@ -139,7 +139,7 @@ class Datatype(Packing, Attributes, Handle):
             layout.check_fits(count * blocklength)
             made = layout.blocks(base, [0], [count * blocklength])
         else:
-            layout.check_fits(max(0, count - 1) * stride * unit)  # before there are so many numbers
+            layout.check_fits(max(0, count - 1) * stride * unit)  # before so many numbers are made
             places = np.arange(count, dtype=np.int64)
             made = layout.blocks(base, places, np.full(count, blocklength, np.int64), stride * unit)
         return self._derived(made, combiner, {"count": count, "blocklength": blocklength, "stride": stride})
@@ -209,7 +209,7 @@ class Datatype(Packing, Attributes, Handle):
         psizes: Sequence[int],
         order: int = ORDER_C,
     ) -> Self:
-        """Return what a rank has of an array that is distributed over a grid of ranks."""
+        """Return the part of a rank in an array that is distributed over a grid of ranks."""
         gsizes = _list(gsizes)
         distribs, dargs, psizes = (_list(numbers, len(gsizes)) for numbers in (distribs, dargs, psizes))
         made = owned(self._known().layout, size, rank, gsizes, distribs, dargs, psizes, order)

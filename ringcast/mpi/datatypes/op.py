@@ -1,4 +1,4 @@
-"""Operators of reductions: those that MPI defines, and those that a program makes of a function."""
+"""Operators of reductions: MPI's own, and the ones that a program makes of a function."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def check_datatypes(sent: Part, received: Part) -> None:
 
 
 def on_copies(function: Function) -> Function:
-    """Return a function that may put its result into an operand, which is the program's, or of use to another step."""
+    """Return `function` on copies of its operands: it may write into one that the program or a later step uses."""
     return lambda left, right: function(own(left), own(right))
 
 

@@ -32,14 +32,15 @@ class Attributes(Handle):
 
     @property
     def _attributes(self) -> dict[int, Any]:
-        """Those of the object, by key."""
+        """The attributes of the object, by key."""
         raise NotImplementedError
 
     @classmethod
     def Create_keyval(cls, copy_fn: Any = None, delete_fn: Any = None, nopython: bool = False) -> int:
         """Return a new key.
 
-        Dup copies a value if `copy_fn` is True, or what it returns. `delete_fn` is called when a value is deleted.
+        `copy_fn` decides on the value in a duplicate: True copies it, False leaves it out; a function returns it, or
+        NotImplemented to leave it out. `delete_fn` is called when a value is deleted.
         """
         keyval = next(_NUMBERS)
         _keys[keyval] = _Key(cls._kind, copy_fn, delete_fn, nopython)
@@ -78,7 +79,7 @@ class Attributes(Handle):
             attributes.pop(keyval, None)
 
     def _fixed_attributes(self) -> dict[int, Any]:
-        """Return those that are there from the beginning."""
+        """Return the predefined attributes, by key."""
         return {}
 
     def _copied_attributes(self) -> dict[int, Any]:
@@ -105,7 +106,7 @@ def _known(kind: tuple[type[Handle]], keyval: int) -> _Key:
 
 
 def _called(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of the program; what it raises is printed, and the call of MPI fails."""
+    """Call a function of the program; an error of it is printed, and the call of MPI fails."""
     try:
         return function(*args)
     except BaseException as error:

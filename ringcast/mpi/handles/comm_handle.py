@@ -37,7 +37,7 @@ class CommHandle(Handle):
     _named: tuple[type[CommHandle]]  # this class, or the one of mpi4py's of which it is a subclass
     _caller: Communicator
     _group: Group  # of an intercommunicator the local one
-    _peers: Peers  # whom messages are sent to, and come from
+    _peers: Peers  # the peers of messages
 
     def __new__(cls, comm: Any = None) -> Self:
         """Return a null communicator, or another handle of the same one.
@@ -52,7 +52,7 @@ class CommHandle(Handle):
 
     @classmethod
     def _of(cls, caller: Communicator) -> Self:
-        """Return the communicator of MPI that a communicator of ringcast is."""
+        """Return the MPI communicator for a communicator of ringcast."""
         return cls._of_state(Shared(caller))
 
     @staticmethod
@@ -68,7 +68,7 @@ class CommHandle(Handle):
     fromhandle = f2py = fromint
 
     def __getattr__(self, name: str) -> Any:
-        """Return what calls need most, and keep it."""
+        """Return an attribute that calls need often, and keep it."""
         if name not in ("_caller", "_group", "_peers"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         value = getattr(self._shared, name[1:])

@@ -1,4 +1,4 @@
-"""Error handlers: what happens when a call on a communicator fails."""
+"""Error handlers: the reactions to failed calls on a communicator."""
 
 from __future__ import annotations
 

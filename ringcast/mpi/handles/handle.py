@@ -1,7 +1,7 @@
 """Handles: the objects that a program has for the objects of MPI.
 
-A handle and its copies, as `Comm(comm)` makes them, stand for the same object, which is their `_state`; that of a null
-handle is None. Freeing the object makes the handle null with which that was done.
+A handle and its copies, as `Comm(comm)` makes them, stand for the same object, which is their `_state`; a null handle
+has None. Freeing an object makes only that handle null through which it was freed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEXT = count(1)
 class Handle:
     """A handle of one kind; a class that has this as a base is a kind, its subclasses are of the same kind."""
 
-    _kind: tuple[type[Handle]]  # for isinstance; a tuple, as who looks through a class follows the classes in it
+    _kind: tuple[type[Handle]]  # for isinstance; a tuple, as tools that look through a class follow the classes in it
     _state: Any = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -134,7 +134,7 @@ def numbered(number: int) -> Any:
 
 
 def forget(state: Any) -> None:
-    """Take the number of an object back, which is freed."""
+    """Take back the number of an object that is freed."""
     number, _ = _NUMBERS.pop(id(state), (0, None))
     _STATES.pop(number, None)
 

@@ -34,7 +34,7 @@ class Info(Handle):
 
     @classmethod
     def Create_env(cls, args: Sequence[str] | None = None) -> Self:
-        """Return an info that says how this program was started."""
+        """Return an info with this program's command line, host, working directory and thread level."""
         return cls._of_state({**INFO_ENV._items})
 
     @property
@@ -177,7 +177,7 @@ def _checked(key: Any) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return how this program was started."""
+    """Return the items of INFO_ENV: command line, host, working directory and thread level."""
     command = {"command": sys.argv[0], "argv": " ".join(sys.argv[1:])}
     return {**command, "host": socket.gethostname(), "wdir": os.getcwd(), "thread_level": "MPI_THREAD_MULTIPLE"}
 

@@ -1,4 +1,4 @@
-"""Messages that were matched by a probe, and which nothing else receives."""
+"""Messages that a probe has matched; nothing else receives them."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ class Messages(BufferedSends, CommHandle):
 
 
 def _to(comm: CommHandle, dest: Any, tag: Any) -> Outgoing | None:
-    """Return where a message goes; None for PROC_NULL."""
+    """Return the destination of a message; None for PROC_NULL."""
     peers, dest, tag = comm._peers, whole(dest), whole(tag)
     if not 0 <= tag <= MAX_TAG:
         raise Exception(ERR_TAG, f"expected a tag from 0 to {MAX_TAG}, got {tag}")
@@ -239,7 +239,7 @@ def _to(comm: CommHandle, dest: Any, tag: Any) -> Outgoing | None:
 
 
 def _from(comm: CommHandle, source: Any, tag: Any, status: Status | None) -> Wanted | None:
-    """Return what is received, when the status that tells of it was checked, too; None for PROC_NULL."""
+    """Check `status`, then return the source and tag to receive; None for PROC_NULL."""
     check_status(status)
     peers, source, tag = comm._peers, whole(source), whole(tag)
     if tag != ANY_TAG and not 0 <= tag <= MAX_TAG:
@@ -257,7 +257,7 @@ def _from(comm: CommHandle, source: Any, tag: Any, status: Status | None) -> Wan
 
 
 def _data(to: Outgoing | None, buf: Any) -> Bytes:
-    """Return the data of a buffer; there is nobody to whom they go, if `to` is None."""
+    """Return the data of a buffer; without a destination, no data."""
     return NOTHING if to is None else message(buf, writes=False).packed()
 
 
@@ -285,7 +285,7 @@ def _sent_only(to: Outgoing | None, data: Bytes, status: Status | None) -> Steps
 
 
 def _pickle(comm: CommHandle, to: Outgoing | None, obj: Any) -> Bytes:
-    """Return an object as bytes; there is nobody to whom it goes, if `to` is None."""
+    """Return an object as bytes; without a destination, no bytes."""
     if to is None:
         return NOTHING
     pickled(comm._group, "send")
@@ -293,7 +293,7 @@ def _pickle(comm: CommHandle, to: Outgoing | None, obj: Any) -> Bytes:
 
 
 def _check_usable(peers: Peers) -> None:
-    """Raise ERR_REVOKED if a message with nobody is one of a communicator that was revoked."""
+    """Raise ERR_REVOKED for a message to or from PROC_NULL on a revoked communicator."""
     group = peers.group
     if group.endpoint.protocol.revoked(group.context):
         raise Exception(ERR_REVOKED, "the communicator was revoked")

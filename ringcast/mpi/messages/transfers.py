@@ -1,4 +1,4 @@
-"""The steps of messages between two ranks: they travel as bytes, whatever the program sends.
+"""The steps of messages between two ranks: all data travel as bytes.
 
 A message of any kind meets a receive of any kind. Ranks are those of the job here.
 """
@@ -71,7 +71,7 @@ class Buffer:
         self.incoming = Incoming(self._room)
 
     def received(self, peers: Peers) -> Exception | None:
-        """Put the data where they belong; return an error if there are too many."""
+        """Put the data into the buffer; return an error if there are too many."""
         count, room = self.incoming.count, self._room
         if count > room.nbytes:
             text = f"{_named(peers, self.incoming)} has {count} bytes, expected at most {room.nbytes}"
@@ -165,7 +165,7 @@ def receive_taken(taken: Taken, into: Objects | Buffer, status: Status | None) -
 
 
 def nothing(status: Status | None = None, source: int | None = None, result: Any = None) -> Steps[Any]:
-    """Send or receive nothing, as there is nobody at the other end; the status names PROC_NULL."""
+    """Send or receive nothing, as the other end is PROC_NULL; the status names it."""
     yield from ()
     if status is not None:
         if source is None:

@@ -1,7 +1,7 @@
 """The ways to make a call: it blocks, returns a request, or is prepared to be started later.
 
-Each call of MPI is one method, which checks its arguments, packs what the program gives, and returns the steps that run
-calls of ringcast and unpack what came. Its three forms are derived from it; an intercommunicator has another method of
+Each call of MPI is one method, which checks its arguments, packs the program's data, and returns the steps that run
+ringcast's calls and unpack the data. Its three forms are derived from it; an intercommunicator has another method of
 the same name. An error that only shows when data have come is returned by the steps, and raised here: raised within the
 steps it would give up the communicator on all ranks.
 """
@@ -94,7 +94,7 @@ def run(comm: Any, operation: str, steps: Steps[Any], frame: FrameType | None) -
     """Make a call of these steps, and return its result.
 
     Raises:
-        Exception: of MPI; what ringcast raises is its cause.
+        Exception: of MPI; its cause is the error of ringcast.
     """
     caller, site = comm._caller, site_of(frame)
     try:

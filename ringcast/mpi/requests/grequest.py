@@ -1,4 +1,4 @@
-"""Generalized requests: what the program itself does, and completes."""
+"""Generalized requests: operations that the program itself does, and completes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from ringcast.wire.error_text import in_a_line, text_of
 
 __all__ = ["Grequest"]
 
-REST = 0.002  # seconds between looks at requests of which other threads complete some
+REST = 0.002  # seconds between looks at requests that other threads may complete
 
 
 class Operation:
-    """Something that the program does; has the parts of `Pending` that a request needs.
+    """An operation of the program; has the parts of `Pending` that a request needs.
 
     Attributes:
-        query: fills the status of the request; `free` and `cancel` are called when that is done to it.
+        query: fills the status of the request.
+        free: is called when the request is freed.
+        cancel: is called when the request is cancelled.
     """
 
     persistent = False
@@ -37,7 +39,7 @@ class Operation:
         self._freed = False
 
     def complete(self, result: Any) -> None:
-        """Note that it is done."""
+        """Note that the operation is done."""
         self.result = result
         self._completed.set()
         if self._freed:
@@ -45,42 +47,42 @@ class Operation:
 
     @property
     def done(self) -> bool:
-        """Whether it is done, or the program has seen that."""
+        """Whether the operation is done, or the program has already seen its end."""
         return not self.active or self._completed.is_set()
 
     def poll(self) -> bool:
-        """Return whether it is done."""
+        """Return whether the operation is done."""
         return self.done
 
     def wait(self) -> None:
-        """Wait until another thread completes it."""
+        """Wait until another thread completes the operation."""
         await_calls([self], every=True)
 
     def rest(self) -> None:
-        """Wait a moment for that."""
+        """Wait at most `REST` seconds for another thread to complete the operation."""
         self._completed.wait(REST)
 
     def known_status(self) -> Status:
-        """Return the status of what is done."""
+        """Return the status of a finished operation."""
         error = self._called(self._query, self.status)
         if error is not None:
             self.fail(error)
         return self.status
 
     def end(self) -> tuple[Any, Exception | None]:
-        """Return the result, and the error of what is called now; then it is over."""
+        """Call `query` and `free`; return the result of the operation and the first error of the two."""
         self.active = False
         errors = self._called(self._query, self.status), self._called(self._free)
         return self.result, errors[0] or errors[1]
 
     def cancel(self) -> None:
-        """Have the program cancel it."""
+        """Have the program cancel the operation."""
         error = self._called(self._cancel, self._completed.is_set())
         if error is not None:
             self.fail(error)
 
     def free(self) -> None:
-        """Free it when it is done."""
+        """Free the operation when it is done."""
         self._freed = True
         if self._completed.is_set():
             self._called(self._free)
@@ -91,7 +93,7 @@ class Operation:
 
     @staticmethod
     def _called(function: Callable[..., None], *args: Any) -> Exception | None:
-        """Call a function of the program; print what it raises, and return that as an error of MPI."""
+        """Call a function of the program; print its error, and return the error as one of MPI."""
         try:
             function(*args)
         except AnyException as error:
@@ -101,7 +103,7 @@ class Operation:
 
 
 class Grequest(Request):
-    """A request for what the program itself does."""
+    """A request for an operation that the program itself does."""
 
     @classmethod
     def Start(
@@ -115,9 +117,9 @@ class Grequest(Request):
         """Return a request that the program completes.
 
         Args:
-            query_fn: is called with a status, and fills it, when the request was completed.
+            query_fn: is called with a status, and fills it, when the request is complete.
             free_fn: is called when the request is freed.
-            cancel_fn: is called with whether the request was completed, to cancel it.
+            cancel_fn: is called by `Cancel`; its first argument is whether the request was complete already.
             args: more arguments for all of them.
             kwargs: keyword arguments for all of them.
         """

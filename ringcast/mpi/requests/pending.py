@@ -156,7 +156,7 @@ class Pending:
 
 
 _SOME = 64
-_under_way: set[Pending] = set()  # also those of which the program has no request any more, until they are too many
+_under_way: set[Pending] = set()  # also calls without a request any more, until they are too many
 
 
 def _note(call: Pending) -> None:
@@ -166,9 +166,9 @@ def _note(call: Pending) -> None:
 
 
 def finish() -> None:
-    """Wait until all calls have ended for which the program has not waited, but for receives.
+    """Wait for the end of all calls, except receives, for which the program has not waited.
 
-    That of a program which ends by an error need not end.
+    The calls of a program that ends by an error need not end.
     """
     calls = [call for call in _under_way if not call.done and call.status is None]
     if not hasattr(sys, "last_value"):

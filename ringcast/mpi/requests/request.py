@@ -203,14 +203,14 @@ class Request(Handle):
 
     @classmethod
     def Waitsome(cls, requests: Sequence[Request], statuses: Statuses = None) -> list[int] | None:
-        """Wait until at least one request is done, and return the indices of those that are; None if none is active."""
+        """Wait until a request is done, and return the indices of all that are done; None if none is active."""
         return cls.waitsome(requests, statuses)[0]
 
     @classmethod
     def waitsome(
         cls, requests: Sequence[Request], statuses: Statuses = None
     ) -> tuple[list[int] | None, list[Any] | None]:
-        """Wait until at least one request is done, and return the indices and objects of those that are."""
+        """Wait until a request is done, and return the indices and objects of all that are done."""
         await_calls(_calls(requests), every=False)
         return _some(requests, statuses)
 
@@ -344,7 +344,7 @@ def _ended_together(requests: Sequence[Request], statuses: Statuses) -> list[Any
 
 
 def _put(statuses: Statuses, found: Sequence[Status | None]) -> None:
-    """Copy what was found to the statuses of the program; a list grows as needed."""
+    """Copy statuses to those of the program; a list grows as needed."""
     if isinstance(statuses, list):
         statuses += [Status() for _ in found[len(statuses) :]]
     for status, one in zip(statuses or (), found, strict=False):

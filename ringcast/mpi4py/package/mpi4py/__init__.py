@@ -1,6 +1,6 @@
-"""mpi4py on ringcast: the one that is installed, with another MPI; or what most programs need of it.
+"""mpi4py on ringcast: the installed mpi4py with another MPI; or the parts of it that most programs need.
 
-Where mpi4py is installed, all of it but `mpi4py.MPI` is what they get, and no library of MPI is loaded. Where it is
+Where mpi4py is installed, programs get all of it but `mpi4py.MPI`, and no library of MPI is loaded. Where it is
 not, this package has `rc`, `MPI`, `run`, `futures`, `util.pkl5` and a `bench` that has `helloworld`.
 """
 

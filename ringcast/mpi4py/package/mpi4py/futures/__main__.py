@@ -1,4 +1,4 @@
-"""`python -m mpi4py.futures program.py`: rank 0 runs the program, the others what its executors are given."""
+"""`python -m mpi4py.futures program.py`: rank 0 runs the program, the others the tasks of its executors."""
 
 from mpi4py.run import need_program, run_command_line
 

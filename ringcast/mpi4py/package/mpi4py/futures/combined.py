@@ -44,7 +44,10 @@ def compose(
     resulthook: Callable[[Any], Any] | None = None,
     excepthook: Callable[[BaseException], Any] | None = None,
 ) -> Future[Any]:
-    """Return the future of what a hook makes of a result, or of an error: a result instead, or another error."""
+    """Return a future of the hooks' outcome: `resulthook` gets the result of `future`, `excepthook` its error.
+
+    The result of a hook is the new result; if it is an exception that `excepthook` returns, the new error.
+    """
     composed: Future[Any] = Future()
 
     def outcome() -> Any:

@@ -48,7 +48,7 @@ class _Pool:
 
     @contextmanager
     def worker(self) -> Iterator[int | None]:
-        """Wait for a free rank. Without others nobody waits, as a task of one executor may wait for another one."""
+        """Wait for a free rank. Without others there is no wait, as a task of one executor may wait for another."""
         if not self.others:
             yield None
             return
@@ -183,7 +183,7 @@ class MPIPoolExecutor(Executor):
         return _results(futures, as_completed(futures, timeout) if unordered else futures, end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more tasks; `wait` until those that there are have been done."""
+        """Take no more tasks; `wait` until all submitted tasks are done."""
         with self._lock:
             if cancel_futures:
                 self._drop()
@@ -196,7 +196,7 @@ class MPIPoolExecutor(Executor):
                 thread.join()
 
     def _employ(self) -> None:
-        """Give tasks to whatever ranks are free, until there are no more."""
+        """Give tasks to free ranks, until there are no more tasks."""
         while (work := self._tasks.get()) is not None:
             future, task = work
             with self._pool.worker() as rank:
@@ -303,7 +303,7 @@ def get_comm_workers() -> Any:
 
 
 def share_pool(comm: Any, run: Callable[[], object]) -> None:
-    """Let all ranks but the first serve the executors of what the first one runs."""
+    """Let all ranks but the first serve the executors of the function that the first one runs."""
     global _shared, _serves_shared
     if comm.rank != 0:
         _serves_shared, _shared = True, _Pool(MPI.COMM_SELF, same_program=True)
@@ -364,12 +364,12 @@ def _noted(error: BaseException) -> BaseException:
 
 
 def _initialize(initializer: Callable[..., Any], *args: Any) -> None:
-    """Call an initializer; what it returns is of no concern, and need not be fit for a pickle."""
+    """Call an initializer; its result is dropped, and need not be fit for a pickle."""
     initializer(*args)
 
 
 def _results(futures: list[Future[Any]], done: Iterable[Future[Any]], end: float | None) -> Iterator[Any]:
-    """Yield the results of futures, until some time; those that the program does not wait for are cancelled."""
+    """Yield the results of futures, until some time; futures that the program does not wait for are cancelled."""
     try:
         for future in done:
             yield from future.result(None if end is None else end - time.monotonic())
@@ -383,7 +383,7 @@ def _call_each(function: Callable[..., Any], arguments: Sequence[Iterable[Any]])
 
 
 def _described(pool: _Pool, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what other ranks need to run the functions of this program."""
+    """Return the settings with which other ranks run the functions of this program."""
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     wanted = options.get("main", True) and pool.others and not pool.same_program
