@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ringcast._util import output_files
+from ringcast._util.last_line import ProgressLine
 from ringcast._util.sizes import label, parse_range
 from ringcast.algorithms import ALGORITHMS
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.analysis.topologies import FULL, KINDS
 from ringcast.commands import options as call_options
 from ringcast.commands.compare import ComparedCase, Row, compare
+from ringcast.config.worker import can_redraw
 from ringcast.wire.collective import COLLECTIVES, Parts
 
 FAILED, USAGE = 1, 2
@@ -46,12 +48,10 @@ def main(argv: Sequence[str]) -> int:
         cases = list(_cases(options))
         if problem := _reason_not(options):
             raise ValueError(problem)
-        found = [(case, compare(case, options.algorithm, _tell)) for case in cases]
+        found = _compared(cases, options.algorithm)
     except ValueError as error:
-        _clear()
         print(f"ringcast simulate: {error}", file=sys.stderr)
         return USAGE
-    _clear()
     print(json.dumps(_to_json(found), indent=1) if options.json else "\n\n".join(_text(*one) for one in found))
     if options.plot is None:
         return 0
@@ -134,15 +134,13 @@ def _reason_not(options: argparse.Namespace) -> str:
     return f"--plot: {reason}" if reason else ""
 
 
-def _tell(name: str) -> None:
-    """Say what is simulated, if somebody watches."""
-    if sys.stderr.isatty():
-        print(f"\r\033[Ksimulating {name}", end="", file=sys.stderr, flush=True)
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+def _compared(cases: Sequence[ComparedCase], names: Sequence[str]) -> list[tuple[ComparedCase, list[Row]]]:
+    """Compare the algorithms for each case; on a terminal, show which one is simulated now."""
+    line = ProgressLine(2 if can_redraw(2) else None)
+    try:
+        return [(case, compare(case, names, lambda name: line.show(f"simulating {name}"))) for case in cases]
+    finally:
+        line.clear()
 
 
 def _heading(case: ComparedCase) -> str:

@@ -265,6 +265,12 @@ def unattended(env: Mapping[str, str] | None = None) -> bool:
     return bool((os.environ if env is None else env).get("CI"))
 
 
+def can_redraw(file: int, env: Mapping[str, str] | None = None) -> bool:
+    """Return whether a file descriptor is a terminal on which a line can be redrawn, and a person may look at it."""
+    env = os.environ if env is None else env
+    return os.isatty(file) and env.get("TERM", "dumb") != "dumb" and not unattended(env)
+
+
 def misspelled(env: Mapping[str, str] | None = None) -> list[str]:
     """Return a sentence for each variable whose name is nearly that of one of ringcast's.
 

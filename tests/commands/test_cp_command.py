@@ -96,7 +96,8 @@ def test_this_host_can_be_a_destination_and_a_terminal_shows_progress(tmp_path: 
     tree = make_tree(tmp_path / "tree")
     command = [sys.executable, "-m", "ringcast", "cp", "-r", str(tree), "-H", f"localhost:{tmp_path}/out/"]
     ours, theirs = pty.openpty()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+    watched = {**os.environ, "TERM": "xterm", "CI": ""}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True, env=watched) as process:
         os.close(theirs)
         out, _ = process.communicate(timeout=patience(120))
     drawn = os.read(ours, 1 << 16).decode()

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from ringcast._util.last_line import PAUSE, Line
+from ringcast.config.worker import can_redraw
 from ringcast.monitoring.progress import ProgressSnapshot
 from ringcast_launcher.output import status_line
 from ringcast_launcher.output.output import Writer, coloured
-from ringcast_launcher.output.status_line import Line, Status, running, starting, wanted
+from ringcast_launcher.output.status_line import Status, running, starting
 
 ERASE = b"\r\x1b[K"
 
@@ -158,13 +160,13 @@ def test_the_line_is_drawn_when_it_differs_and_not_too_often() -> None:
     assert line.draw() == ERASE + b"a"
     assert line.due is None
     line.show("b")
-    assert line.due == status_line.PAUSE
+    assert line.due == PAUSE
     now += 1
     assert line.due == 0
     assert line.draw() == ERASE + b"b"
     assert line.erase() == ERASE
     assert line.erase() == b""
-    assert line.due == status_line.PAUSE
+    assert line.due == PAUSE
     line.show("")
     assert line.due is None
 
@@ -173,7 +175,7 @@ def test_in_the_background_nothing_is_drawn_until_we_are_in_front_again() -> Non
     now, width = 10.0, 0
     line = Line(0, width=lambda _: width, clock=lambda: now)
     line.show("a")
-    assert (line.draw(), line.due, line.erase()) == (b"", status_line.PAUSE, b"")
+    assert (line.draw(), line.due, line.erase()) == (b"", PAUSE, b"")
     now, width = 11.0, 80
     assert (line.due, line.draw()) == (0, ERASE + b"a")
 
@@ -238,11 +240,11 @@ def test_hosts_that_are_waited_for_are_named() -> None:
 def test_line_and_colours_are_for_terminals_of_persons() -> None:
     reading, writing = os.pipe()
     with screen() as terminal:
-        assert wanted(terminal.file, {"TERM": "xterm"})
-        assert not wanted(terminal.file, {"TERM": "dumb"})
-        assert not wanted(terminal.file, {})
-        assert not wanted(terminal.file, {"TERM": "xterm", "CI": "true"})
-        assert not wanted(writing, {"TERM": "xterm"})
+        assert can_redraw(terminal.file, {"TERM": "xterm"})
+        assert not can_redraw(terminal.file, {"TERM": "dumb"})
+        assert not can_redraw(terminal.file, {})
+        assert not can_redraw(terminal.file, {"TERM": "xterm", "CI": "true"})
+        assert not can_redraw(writing, {"TERM": "xterm"})
         assert coloured(terminal.file, {"TERM": "xterm", "NO_COLOR": ""})
         assert not coloured(terminal.file, {"TERM": "xterm", "NO_COLOR": "1"})
         assert not coloured(terminal.file, {"TERM": "dumb"})

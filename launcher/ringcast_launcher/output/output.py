@@ -17,10 +17,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from ringcast._util.last_line import Line
 from ringcast._util.redrawn import RETURN, as_shown, plain_text, shortened
 from ringcast._util.streams import write_all
+from ringcast.config.worker import can_redraw
 from ringcast_launcher.decide.lost_output import Losses, place_of
-from ringcast_launcher.output.status_line import Line, wanted
 
 MAX_LINE = 1 << 24  # bytes; a longer line is split, so that a worker that never ends its line cannot fill the memory
 MAX_PENDING = 1 << 22  # bytes that may wait for a slow reader of our output before the workers have to wait as well
@@ -420,7 +421,7 @@ def open_sinks(
         return File(both, writer, rank), File(both, writer, rank)
     if shown is not None and rank not in shown:
         return Nothing(), Nothing()
-    bars = wanted(2, environment)
+    bars = can_redraw(2, environment)
     colours = coloured(1, environment), coloured(2, environment)
     shown_out, shown_err = (
         Stream(

@@ -1,81 +1,21 @@
 """The status line of a long job: one line at the bottom of the terminal, which says what the ranks are doing.
 
-`Status` computes the text, `Line` the bytes that draw it. The thread that writes the output (`output.Writer`) erases it
-before it writes anything else, and draws it again later.
+`Status` computes the text, `Line` (of `ringcast._util.last_line`) the bytes that draw it. The thread that writes the
+output (`output.Writer`) erases it before it writes anything else, and draws it again later.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ringcast.monitoring.progress import ProgressSnapshot
 
 DELAY = 5.0  # seconds that a job runs before there is a line: who waits for less needs none
 EVERY = 1.0  # seconds from one look at the ranks to the next
-PAUSE = 0.25  # seconds from one drawing to the next
 LOOKS = 5  # over so many intervals the rate is a mean
 NAMED = 3  # hosts that are waited for, of which the names are told
-
-_ERASE = b"\r\x1b[K"
-
-
-def wanted(file: int, environment: Mapping[str, str]) -> bool:
-    """Return whether `file` is a terminal on which a line can be drawn, and a person may look at it."""
-    return os.isatty(file) and environment.get("TERM", "dumb") != "dumb" and not environment.get("CI")
-
-
-def columns(file: int) -> int:
-    """Return the width of a terminal; 0 if it belongs to somebody else now, such as a shell that put us aside."""
-    try:
-        if os.tcgetpgrp(file) != os.getpgrp():
-            return 0
-    except OSError:  # not the terminal of our session: nobody can put us aside
-        pass
-    try:
-        return os.get_terminal_size(file).columns or 80
-    except OSError:
-        return 0
-
-
-class Line:
-    """Computes the bytes that make the last line of a terminal, `file`, show a text; writes nothing itself.
-
-    `width` returns the columns that can be used now, 0 if none.
-    """
-
-    def __init__(
-        self, file: int, width: Callable[[int], int] = columns, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.file, self._width, self._clock = file, width, clock
-        self._text = self._drawn = ""  # what shall be there, and what is
-        self._next = -math.inf
-
-    def show(self, text: str) -> None:
-        """Set the text to draw when it is due; an empty text removes the line."""
-        self._text = text
-
-    @property
-    def due(self) -> float | None:
-        """Seconds until `draw` is to be called; None if the terminal shows what it shall."""
-        return None if self._text == self._drawn else max(0.0, self._next - self._clock())
-
-    def draw(self) -> bytes:
-        """Return the bytes that draw the line, cut to the width of the terminal."""
-        width = self._width(self.file)
-        if not width:  # looked at again after a pause
-            self._next = self._clock() + PAUSE
-            return b""
-        self._next, self._drawn = self._clock() + PAUSE, self._text
-        return _ERASE + self._text[: width - 1].encode("utf-8", "replace")
-
-    def erase(self) -> bytes:
-        """Return the bytes that erase the line until it is drawn again; empty if it is not drawn."""
-        drawn, self._drawn = self._drawn, ""
-        return _ERASE if drawn else b""
 
 
 class Status:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from ringcast._util.last_line import columns
+from ringcast.config.worker import can_redraw
 from ringcast.control import ControlServer, new_key
 from ringcast.control.events import AllJoined as AllJoined
 from ringcast.control.events import Joined
@@ -71,7 +73,7 @@ from ringcast_launcher.hosts.messages import (
     Stopped,
 )
 from ringcast_launcher.output.output import Writer
-from ringcast_launcher.output.status_line import Status, columns, wanted
+from ringcast_launcher.output.status_line import Status
 from ringcast_launcher.output.streams import Outputs
 from ringcast_launcher.plan.job import Job, apart_text, check_stdin, control_addresses, elsewhere, transport_text
 from ringcast_launcher.run import last_words as report
@@ -132,7 +134,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         watchdog.tell("directory", directory)
         _allow_files(job)
         limit = StartDeadline(job.settings.start_timeout, start=start, timeout=job.timeout)
-        show = writer.show if len(job.nodes) > 1 and wanted(2, job.environment) else None
+        show = writer.show if len(job.nodes) > 1 and can_redraw(2, job.environment) else None
         try:
             job, remotes, here = stack.enter_context(connected_hosts(job, watchdog, signals, limit, show))
         finally:
@@ -212,7 +214,7 @@ class _Running:
             key=new_key(),
             directory=directory,
             terminal=os.ttyname(2) if os.isatty(2) else "",
-            columns=columns(2) if wanted(2, job.environment) else 0,
+            columns=columns(2) if can_redraw(2, job.environment) else 0,
         )
         self._server = ControlServer(
             context,
@@ -230,7 +232,7 @@ class _Running:
         others = iter(remotes)
         self._all_hosts = AllHosts({i: local_host if node.here else next(others) for i, node in enumerate(job.nodes)})
         self._input_feed = InputFeed(job, self._all_hosts)
-        drawn = wanted(2, job.environment) and not job.quiet
+        drawn = can_redraw(2, job.environment) and not job.quiet
         status = Status(writer.show if drawn else None, job.size, start)
         self._progress_poll = ProgressPoll(status, self._all_hosts)
         self._host_names = [job.nodes[self._node[rank]].host for rank in range(job.size)]

@@ -6,20 +6,20 @@ import argparse
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TextIO
 
 from ringcast._util import output_files
+from ringcast._util.last_line import ProgressLine
 from ringcast.algorithms import network_file
 from ringcast.algorithms.cost import NETWORKS, Network
 from ringcast.bootstrap.world import init, terminal
 from ringcast.commands.calibrate import report
 from ringcast.commands.calibrate.fit import Sample, fit
-from ringcast.commands.calibrate.measure import CalibrationCase, best_lookahead, local_rate, measure
+from ringcast.commands.calibrate.measure import best_lookahead, local_rate, measure
 from ringcast.communicator import Communicator
 from ringcast.config.worker import from_environment
 from ringcast.control import version
@@ -76,11 +76,11 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
         return _USAGE
     hosts = comm.gather(socket.gethostname())
     with terminal() or nullcontext() as screen:
-        samples = list(measure(comm, _progress(screen)))
+        line = ProgressLine(None if screen is None else screen.fileno())
+        samples = list(measure(comm, lambda case: line.show(f"measuring {case}")))
         local = local_rate(comm)
         lookahead = best_lookahead(comm)
-        if screen is not None:
-            screen.write("\r\033[K")
+        line.clear()
     if hosts is None:  # not the root
         return 0
     where = f"{transport}, {comm.size} ranks on {', '.join(sorted(set(hosts)))}"
@@ -101,16 +101,6 @@ def _reason_not(options: argparse.Namespace) -> str:
             return problem
     problem = output_files.image_reason_not(options.plot) if options.plot else ""
     return f"--plot {problem}" if problem else ""
-
-
-def _progress(screen: TextIO | None) -> Callable[[CalibrationCase], None]:
-    """Return what is called before each case: it says so, if somebody watches."""
-
-    def tell(case: CalibrationCase) -> None:
-        if screen is not None:
-            print(f"\r\033[Kmeasuring {case}", end="", file=screen, flush=True)
-
-    return tell
 
 
 def _report(

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from ringcast._util.dataclass import dataclass
 from ringcast.commands.cp.order import Order, answer
-from ringcast.commands.cp.progress_line import ProgressLine
+from ringcast.commands.cp.progress_line import CopyProgress
 from ringcast.config.worker import without_pickles
 from ringcast.transfer.records import Failed
 from ringcast.transfer.report import CopyReport, Progress
@@ -60,7 +60,7 @@ def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
     Raises:
         KeyboardInterrupt: the user interrupted the copy; the ranks have ended.
     """
-    line = ProgressLine(sys.stderr, hosts)
+    shown = CopyProgress(hosts)
     public, secret = new_keys()
     with TemporaryFile() as job_report, TemporaryFile("w+", errors="replace") as said:
         with subprocess.Popen(
@@ -77,14 +77,14 @@ def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
                 # Not an argument: the system bounds the length of arguments, and files may be many.
                 with suppress(BrokenPipeError), launcher.stdin as first:  # the job may not even start
                     first.write(encode(replace(order, secret=secret)))
-                report, error = _follow(launcher.stdout, line)
+                report, error = _follow(launcher.stdout, shown)
                 _end(launcher)
             except KeyboardInterrupt:
                 launcher.terminate()  # it ends the ranks
-                _follow(launcher.stdout, line)
+                _follow(launcher.stdout, shown)
                 raise
             finally:
-                line.clear()
+                shown.clear()
         if report is not None:
             return Outcome(report)
         return _of_ranks(error, hosts) if error else _of_launcher(job_report, said)
@@ -112,12 +112,12 @@ def _argv(hosts: Sequence[str], rsh_agent: str, report: int, public: bytes) -> l
     return [*launch, *told, "python", "-P", "-m", "ringcast.commands.cp.worker", public.hex()]
 
 
-def _follow(lines: Iterable[bytes], line: ProgressLine) -> tuple[CopyReport | None, str]:
+def _follow(lines: Iterable[bytes], shown: CopyProgress) -> tuple[CopyReport | None, str]:
     """Show the progress that rank 0 prints, until its report; return the report, or rank 0's error."""
     for text in lines:
         told = answer(text.decode("utf-8", "replace"))  # None: whatever else is printed
         if isinstance(told, Progress):
-            line.show(told)
+            shown.show(told)
         elif isinstance(told, Failed):
             return None, told.error
         elif told is not None:

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
-from typing import TextIO
 
+from ringcast._util.last_line import ProgressLine
+from ringcast.config.worker import can_redraw
 from ringcast.transfer.report import Progress
 
 
-class ProgressLine:
-    """A line that is redrawn in place; nothing is drawn unless `stream` is a terminal."""
+class CopyProgress:
+    """A line about the copy to these hosts, redrawn in place; nothing is drawn unless standard error is a terminal."""
 
-    def __init__(self, stream: TextIO, hosts: Sequence[str]) -> None:
-        self._stream, self._hosts = stream, hosts
-        self._shown = stream.isatty()
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts, self._line = hosts, ProgressLine(2 if can_redraw(2) else None)
         self._began: float | None = None  # when the first bytes were sent: connecting is not part of the speed
-        self._drawn = False
 
     def show(self, progress: Progress) -> None:
         """Draw how far the copy is."""
-        if not self._shown:
-            return
         self._began = self._began or time.monotonic()
-        text = line(progress, time.monotonic() - self._began, self._hosts)
-        width = os.get_terminal_size(self._stream.fileno()).columns or 80
-        self._stream.write(f"\r{text[: width - 1]}\x1b[K")
-        self._stream.flush()
-        self._drawn = True
+        self._line.show(line(progress, time.monotonic() - self._began, self._hosts))
 
     def clear(self) -> None:
         """Take the line away."""
-        if self._drawn:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-        self._drawn = False
+        self._line.clear()
 
 
 def line(progress: Progress, seconds: float, hosts: Sequence[str]) -> str:
