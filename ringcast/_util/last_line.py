@@ -18,11 +18,11 @@ _ERASE = b"\r\x1b[K"
 
 
 def columns(file: int) -> int:
-    """Return the width of a terminal; 0 if it belongs to somebody else now, such as a shell that put us aside."""
+    """Return the width of a terminal; 0 while another program has it, such as the shell of a job in the background."""
     try:
         if os.tcgetpgrp(file) != os.getpgrp():
             return 0
-    except OSError:  # not the terminal of our session: nobody can put us aside
+    except OSError:  # not the terminal of our session, where no shell moves us to the background
         pass
     try:
         return os.get_terminal_size(file).columns or 80

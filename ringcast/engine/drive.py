@@ -64,7 +64,7 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         until = None if timeout is None else endpoint.transport.clock() + timeout
         task = begin(endpoint, steps, site)
         if not task.done:
-            _make_progress(endpoint, _waiting(endpoint, [task], timeout))
+            _make_progress(endpoint, deadlines(endpoint, [task], timeout))
         if endpoint.transport.unsent and task.error is None:  # an error is raised at once
             endpoint.deliver(until)
     return task.result
@@ -78,18 +78,9 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
     """
     with endpoint.gate:
         until = None if timeout is None else endpoint.transport.clock() + timeout
-        _make_progress(endpoint, _waiting(endpoint, tasks, timeout, every))
+        _make_progress(endpoint, deadlines(endpoint, tasks, timeout, every))
         if endpoint.transport.unsent and all(task.error is None for task in tasks):
             endpoint.deliver(until)
-
-
-def driven(
-    endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE
-) -> Generator[float, object, Result]:
-    """Run `steps` as `drive` does, but yield the deadline of each wait, until which others make progress."""
-    task = begin(endpoint, steps, site)
-    yield from _waiting(endpoint, [task], timeout)
-    return task.result
 
 
 def _make_progress(endpoint: Endpoint, waits: Generator[float, object, None]) -> None:
@@ -101,10 +92,13 @@ def _make_progress(endpoint: Endpoint, waits: Generator[float, object, None]) ->
             waits.throw(error)  # which raises it again
 
 
-def _waiting(
+def deadlines(
     endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None, every: bool = True
 ) -> Generator[float, object, None]:
-    """Wait as `wait` does, and yield as `driven` does; report a stall when no message but keepalives came for QUIET."""
+    """Wait as `wait` does, but yield the deadline of each wait, until which the caller makes progress.
+
+    A stall is reported when no message but keepalives came for QUIET.
+    """
     protocol, clock = endpoint.protocol, endpoint.transport.clock
     awaited = tasks[0] if len(tasks) == 1 else _Several(endpoint, tasks, every)
     start = now = clock()

@@ -16,12 +16,12 @@ import pytest
 from ringcast import collectives
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.collectives.stage import Group
-from ringcast.engine.drive import driven
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import RingcastError
 from ringcast.transports.base import Frame, MemoryArrival, NoLoans
 from ringcast.wire.control_messages import Bye, Failed, Finished, FromMember, Revoke, notice_frames
 from ringcast.wire.failure import Failure
+from support.driven import driven
 from support.fault_cases import ENDS, EVERY, Case, call, expected
 from support.faults import CONTEXT, NONCE, assert_revoked, left_over, names
 from support.protocol_net import interleavings

@@ -23,7 +23,6 @@ from ringcast.collectives.stage import Group
 from ringcast.control.dead_link import STALL
 from ringcast.control.deadlocks import DeadlockDetector
 from ringcast.control.suspicions import SETTLE, Accusations
-from ringcast.engine.drive import driven
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps
 from ringcast.errors import PeerFailed, Revoked, RingcastError
@@ -44,6 +43,7 @@ from ringcast.wire.control_messages import (
 )
 from ringcast.wire.failure import Failure
 from ringcast.wire.reports import StallReport
+from support.driven import driven
 from support.fault_cases import ENDS, OF_LINKS, OF_MESSAGES, OF_RANKS, SIZES, Case, call, expected
 from support.under_way import holding
 

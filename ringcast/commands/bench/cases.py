@@ -57,12 +57,6 @@ class Case:
         return cls(**{**fields, "parts": tuple(fields["parts"])})
 
 
-def choosable(case: Case) -> bool:
-    """Return whether the case moves data by an algorithm that can be chosen."""
-    facts = collective.COLLECTIVES.get(case.collective)
-    return facts is not None and facts.parts is not Parts.NONE
-
-
 def title(case: Case) -> str:
     """Return what tables and plots call the collective, with its distribution where it has one."""
     return " ".join(filter(None, (case.collective, case.distribution)))
