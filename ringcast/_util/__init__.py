@@ -1,1 +1,1 @@
-"""Files, streams, sizes and dataclasses: what every other package may use and what is about nothing in particular."""
+"""Helpers that any other package may use: files, streams, sizes, texts and dataclasses."""

@@ -1,4 +1,4 @@
-"""`dataclass` as in the standard library, which takes a tenth of its time to define a class.
+"""Define dataclasses as the standard library's `dataclass` does, in a tenth of its time.
 
 A rank defines some 140 when it starts. The standard library compiles six methods for each, which takes a millisecond
 (CPython 3.11), more than all else in the module. Here `__init__` alone is compiled, and not before the first object is
@@ -21,13 +21,13 @@ else:
     def dataclass(
         cls: type | None = None, /, *, frozen: bool = False, slots: bool = False, eq: bool = True, kw_only: bool = False
     ) -> Any:
-        """Make a dataclass; options and result are those of `dataclasses.dataclass`."""
+        """Make a dataclass, with the options and the result of `dataclasses.dataclass`."""
         if cls is None:
             return partial(dataclass, frozen=frozen, slots=slots, eq=eq, kw_only=kw_only)
         cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard library derives it from the signature
         with _thawed(cls) if frozen else nullcontext():
             made = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
-        made.__dataclass_params__.frozen = frozen  # who derives from it with the standard library's has to know
+        made.__dataclass_params__.frozen = frozen  # the standard library reads it in classes derived from this one
         methods: dict[str, Any] = {"__init__": _Init(made, frozen), "__repr__": _repr(made)}
         methods |= (_comparison(made, frozen) if eq else {}) | (_FROZEN if frozen else {})
         methods |= _STATE if frozen and slots else {}
@@ -41,7 +41,7 @@ else:
 
 @contextmanager
 def _thawed(cls: type) -> Iterator[None]:
-    """Let the bases of a frozen class seem not to be: else two methods are compiled that we replace."""
+    """Let the bases of a frozen class seem not frozen: else two methods are compiled that we replace."""
     bases = [vars(base)["__dataclass_params__"] for base in cls.__mro__ if "__dataclass_params__" in vars(base)]
     frozen = [base for base in bases if base.frozen]
     if len(frozen) < len(bases):
@@ -69,7 +69,7 @@ _ABSENT = _Absent()
 
 
 class _Init:
-    """Compiles a class's `__init__` when the first object is made: of most classes a rank makes none."""
+    """Compiles a class's `__init__` when the first object is made: most classes have no object on a rank."""
 
     def __init__(self, cls: type, frozen: bool) -> None:
         self._cls, self._frozen = cls, frozen

@@ -1,4 +1,4 @@
-"""Files that a user names are read whole, but never without end: not a device, nor a pipe into which nobody writes."""
+"""Read a whole file that the user names, with bounds on size and time: it may be a device or a silent pipe."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import select
 import stat
 import time
 
-LARGEST = 1 << 20  # bytes; what people write by hand is far below
-PATIENCE = 10.0  # seconds that whoever writes into a pipe may take
+LARGEST = 1 << 20  # bytes; files that people write by hand are far smaller
+PATIENCE = 10.0  # seconds that the writer of a pipe may take
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """Return what a file, or a pipe such as that of `<(command)`, holds.
+    """Return the content of a file, or of a pipe such as `<(command)`.
 
     Raises:
-        OSError: it cannot be read, has more than 1 MB, or a pipe did not end in time; `strerror` tells.
+        OSError: it cannot be read, has more than 1 MB, or a pipe did not end in time; `strerror` says which.
     """
-    # Without O_NONBLOCK a pipe that nobody writes into would not even open.
+    # Without O_NONBLOCK the open of a pipe without a writer would wait for ever.
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         waits = not stat.S_ISREG(os.fstat(file).st_mode)

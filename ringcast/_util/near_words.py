@@ -11,7 +11,7 @@ def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     >>> did_you_mean("--timout", ["--timeout", "--np"]), did_you_mean("xyz", ["--timeout"])
     ('; did you mean --timeout?', '')
     """
-    from difflib import get_close_matches  # for which nobody waits who makes no mistake
+    from difflib import get_close_matches  # imported only after a mistake
 
     near = get_close_matches(word, list(known), n=1, cutoff=0.7)
     return f"; did you mean {prefix}{near[0]}?" if near else ""

@@ -1,7 +1,7 @@
-"""How to install a package that only some commands need: the same words wherever ringcast itself came from.
+"""Say how to install a package that only some commands need, in the same words wherever ringcast itself came from.
 
-The package is named, not an extra of ringcast's: `pip install 'ringcast[bench]'` would ask the index for ringcast,
-where a checkout or a wheel is what is installed.
+The text names the package, not an extra of ringcast's: `pip install 'ringcast[bench]'` would ask the index for
+ringcast, also where a checkout or a wheel is installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def how_to_install(package: str) -> str:
     """
     try:
         listed = requires("ringcast") or []
-    except PackageNotFoundError:  # the sources are run where they lie
+    except PackageNotFoundError:  # ringcast runs from its sources, without installation
         listed = []
     wanted = (requirement.partition(";")[0].strip() for requirement in listed)
     named = (requirement for requirement in wanted if re.split(r"[^\w.-]", requirement, maxsplit=1)[0] == package)

@@ -1,7 +1,7 @@
-"""Result files that are whole or not there: whoever reads meanwhile finds the old file or the new one.
+"""Write result files whole or not at all: a reader finds the old file or the new one, never a part.
 
 Their names are known beforehand, and others may write in the directory (/tmp): so nothing is written through a symbolic
-link that lies there, or into a file that somebody else has made.
+link that lies there, or into a file that another user has made.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import IO
 
 
 def reason_not(path: Path) -> str:
-    """Return why no file can be written at `path`, or nothing; asked before hours of measuring."""
+    """Return why no file can be written at `path`, or ""; asked before hours of measuring."""
     if path.is_dir() or not path.parent.is_dir():
         return f"{path}: no file can be written there"
     if _is_written_directly(path):
@@ -27,7 +27,7 @@ def reason_not(path: Path) -> str:
 
 
 def image_reason_not(path: Path) -> str:
-    """Return why matplotlib could not draw into a file of that name, or nothing."""
+    """Return why matplotlib could not draw into a file of that name, or ""."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -45,7 +45,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[bytes]], objec
     another user has made it. A file of ours keeps its permissions.
 
     Raises:
-        OSError: it cannot be written; the old file is as it was.
+        OSError: the file cannot be written; the old file is unchanged.
     """
     target = Path(path)
     if _is_written_directly(target):
@@ -70,12 +70,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def _is_written_directly(path: Path) -> bool:
-    """Return whether this is a device, a pipe, or a link to one, and none that another user has laid out for us."""
-    if _is_of_system(path) and os.path.lexists(path):  # /dev/stdout leads nowhere where that is closed
+    """Return whether `path` leads to a character device, or to another device or a pipe by a name of root or ours."""
+    if _is_of_system(path) and os.path.lexists(path):  # /dev/stdout leads nowhere if standard output is closed
         return True
     try:
         named, meant = path.lstat(), path.stat()
-    except OSError:  # there is nothing
+    except OSError:  # there is no such file
         return False
     if stat.S_ISREG(meant.st_mode) or stat.S_ISDIR(meant.st_mode):
         return False
@@ -83,16 +83,16 @@ def _is_written_directly(path: Path) -> bool:
 
 
 def _is_of_system(path: Path) -> bool:
-    """Return whether the kernel gives the name: to a device, or as with /dev/stdout to an open file."""
+    """Return whether the path is directly in /dev, or in /proc: names of devices and of open files (/dev/stdout)."""
     folder = os.path.realpath(path.parent)
     return folder == "/dev" or folder.startswith("/proc/")
 
 
 def _open_directly(path: Path) -> IO[bytes]:
-    """Open what is there; a file that was put there meanwhile is refused.
+    """Open a device, a pipe, or a file that is open already (/dev/stdout); refuse a file that was put there meanwhile.
 
-    An open file that is a plain one (/dev/stdout, redirected) is written where it stands, and moves on, so that what
-    is written to it next comes after this; that of another process is written at its end.
+    If /dev/stdout is redirected to a plain file, the text goes to its current position and moves it, so that later
+    output follows; an open file of another process is written at its end.
     """
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(file).st_mode):

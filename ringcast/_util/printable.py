@@ -1,4 +1,4 @@
-"""Text from outside, made safe for a terminal: names of files, answers of servers, errors of other hosts."""
+"""Make text from outside safe for a terminal: names of files, answers of servers, errors of other hosts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def printable(text: bytes | str, keep: str = "") -> str:
-    r"""Return text with escapes for what a terminal would obey or not show, such as control characters.
+    r"""Return text with escapes for characters that a terminal would obey or not show, such as control characters.
 
     Bytes are decoded as names of files are, and bytes that are no text become escapes too. Characters in `keep` stay.
 

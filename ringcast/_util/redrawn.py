@@ -1,4 +1,4 @@
-"""Lines that a program redraws in place with carriage returns, as progress bars do: what a terminal shows of them."""
+"""Compute how a terminal shows a line that a program redraws with carriage returns, as progress bars do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours, and orders such a
 
 
 def as_shown(line: bytes) -> bytes:
-    """Return a whole line as a terminal shows it at the end; one that only ends with carriage returns stays as it is.
+    """Return a whole line as a terminal finally shows it; a line with carriage returns only at its end is unchanged.
 
     >>> as_shown(b" 10%|#   |\\r100%|####|"), as_shown(b"loading\\rdone"), as_shown(b"text\\r")
     (b'100%|####|', b'doneing', b'text\\r')
@@ -21,7 +21,7 @@ def as_shown(line: bytes) -> bytes:
 
 
 def shortened(rest: bytes) -> bytes:
-    """Return an unfinished line without the states that nobody sees any more: what follows means the same after it.
+    """Drop the overwritten states of an unfinished line; text that follows has the same effect as after the whole line.
 
     >>> shortened(b" 10%\\r 20%\\r 3")
     b' 20%\\r 3'
@@ -49,7 +49,7 @@ def without_orders(line: str) -> str:
 
 
 def _overlaid(line: bytes) -> bytes:
-    """Write one state over the other, from the left; orders to the terminal, which we do not follow, begin afresh."""
+    """Write each state over the one before, from the left; a state with escape sequences replaces all before it."""
     shown = ""
     for state in line.decode("utf-8", "surrogateescape").split("\r"):
         shown = state if _ESCAPE in state else state + shown[len(state) :]

@@ -1,6 +1,6 @@
-"""Open files and directories where other users can write: by descriptor, never through a link that one of them laid.
+"""Open files and directories where other users can write: by descriptor, never through a link of another user.
 
-A name is looked up once, in a directory that is open; what was opened is then judged by its descriptor. Nothing here
+A name is looked up once, in a directory that is open; the opened file is then judged by its descriptor. Nothing here
 relies on the kernel's own protection (fs.protected_symlinks and the like), which may be off.
 """
 
@@ -21,19 +21,19 @@ _EXCHANGED = "another directory has taken its place meanwhile"
 
 
 def is_foreign(folder: os.stat_result, entry: os.stat_result) -> bool:
-    """Return whether another user may have put an entry into a directory that is meant for all.
+    """Return whether another user may have put an entry into a directory that all users share.
 
     In a directory in which everybody can write, or that is sticky, each entry should belong to us, to root or to the
-    owner of the directory. In all others the entries are there because its owner wants them.
+    owner of the directory. In other directories the owner is responsible for the entries.
     """
     for_all = folder.st_mode & (stat.S_IWOTH | stat.S_ISVTX)
     return bool(for_all) and entry.st_uid not in (0, os.geteuid(), folder.st_uid)
 
 
 def is_ours(folder: os.stat_result, file: os.stat_result) -> bool:
-    """Return whether a file in a directory is a regular one of this user, so that it may be kept, and written to.
+    """Return whether a file in a directory is a regular file of this user, so that it may be kept, and written to.
 
-    One with several names is not where others can write: they can give a private file of ours a name there.
+    Where others can write, a file with several names does not count: they can give a private file of ours a name there.
     """
     if not stat.S_ISREG(file.st_mode) or file.st_uid != os.geteuid():
         return False
@@ -49,7 +49,7 @@ def open_regular(
         name: of the file, or a path whose directories are trusted.
         folder: descriptor of the directory; None for the working directory.
         access: O_RDONLY, O_WRONLY or O_RDWR, and flags.
-        follow: a link is followed, as one that the user has named.
+        follow: whether a link is followed, for names that the user gave.
 
     Raises:
         OSError: it cannot be opened, or is a link, pipe, device or directory.
@@ -76,7 +76,7 @@ def open_new(name: bytes | str, folder: int | None = None) -> int:
 def open_folder(path: bytes | str, *, make: bool = False) -> int:
     """Return the descriptor of the directory at a path; for lookups (O_PATH), not to list it.
 
-    Links on the way are followed, unless others could have laid them. With `make` what is missing is made.
+    Links on the way are followed, unless others could have laid them. With `make` missing directories are made.
 
     Raises:
         PermissionError: a directory or link on the way is foreign (see `is_foreign`).
@@ -141,7 +141,7 @@ def _target(folder: int, name: bytes) -> bytes:
 class Folders:
     """Directories below a root, each opened from the one above it; some stay open, in the order of their last use.
 
-    A directory that is opened again must be the one that it was: another user can exchange his own for a link.
+    A directory that is opened again must have the same inode: another user can exchange their directory for a link.
     """
 
     def __init__(self, root: int, *, of_anybody: bool = False) -> None:
@@ -180,7 +180,7 @@ class Folders:
             os.close(file)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all open directories."""
         while self._open:
             os.close(self._open.popitem()[1][0])
 

@@ -1,4 +1,4 @@
-"""Make texts of objects that a program passes or raises: they cannot fail, are bounded, and can be sent and printed.
+"""Make texts of a program's objects without failing; the texts are bounded, and can be sent and printed.
 
 `str` and `repr` of a program's object run the program's code. That may raise anything, as for an object that is only
 half built, recurse for ever, or return a text that no message and no terminal takes.
@@ -16,12 +16,12 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
 
 
 def safe_text(value: object, by: Callable[[Any], str] = repr, *, noun: str = "", longest: int = LONGEST) -> str:
-    """Return `repr(value)`, or the text that `by` makes of it; where that fails, a text that says so, as Python does.
+    """Return `repr(value)`, or the text that `by` makes of it; if that fails, a text that says so.
 
     Args:
         value: any object.
         by: repr, str, or another function of the value.
-        noun: what the value is called if the text cannot be made; by default the name of its class.
+        noun: the value's name if the text cannot be made; by default the name of its class.
         longest: number of characters that are kept, half of them from the end.
 
     >>> safe_text(["a"]), safe_text(ValueError("no\\x1b[1m cells"), str)
@@ -35,7 +35,7 @@ def safe_text(value: object, by: Callable[[Any], str] = repr, *, noun: str = "",
 
 
 def class_name(kind: type) -> str:
-    """Return the name of a class, whatever its metaclass does.
+    """Return the name of a class without running code of its metaclass.
 
     >>> class_name(int)
     'int'
@@ -44,7 +44,7 @@ def class_name(kind: type) -> str:
 
 
 def is_a(value: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
-    """Return what isinstance does, by the type alone: isinstance runs the `__class__` of a program's object.
+    """Return the result of isinstance by the type alone; isinstance would run the `__class__` of a program's object.
 
     >>> is_a(True, int), is_a(1, (str, bytes))
     (True, False)
@@ -53,7 +53,7 @@ def is_a(value: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard
 
 
 def bounded(text: str, longest: int) -> str:
-    """Return a text in which at most so many characters of a longer one are kept: its beginning and its end.
+    """Shorten a text to about `longest` of its characters, half from the beginning and half from the end.
 
     >>> bounded("from the first to the last", 8)
     'from … 18 characters … last'

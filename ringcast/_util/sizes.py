@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them: decimal, 1k = 1000."""
+"""Parse and print sizes in bytes as people write them: decimal, 1k = 1000."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
 def parse(text: str) -> int:
-    """Return the bytes that `text` names.
+    """Return the number of bytes that `text` stands for.
 
     >>> parse("10k")
     10000
 
     Raises:
-        ValueError: it is not a positive whole number, perhaps with k, m or g.
+        ValueError: `text` is not a positive whole number, perhaps with k, m or g.
     """
     match = re.fullmatch(r"(\d+)([kmg]?)", text.lower())
     size = int(match[1]) * UNITS[match[2]] if match else 0
@@ -24,7 +24,7 @@ def parse(text: str) -> int:
 
 
 def parse_range(text: str) -> tuple[int, ...]:
-    """Return the sizes of MIN:MAX: MIN, ten times as much, and so on, and MAX in any case; of one size, that one.
+    """Return the sizes of MIN:MAX: MIN, ten times MIN, and so on, and at last MAX; or the one size that `text` gives.
 
     >>> parse_range("1k:1m")
     (1000, 10000, 100000, 1000000)
@@ -32,7 +32,7 @@ def parse_range(text: str) -> tuple[int, ...]:
     (20, 200, 500)
 
     Raises:
-        ValueError: it is neither, or MIN is more than MAX.
+        ValueError: `text` is neither a size nor a range, or MIN is more than MAX.
     """
     first, colon, last = text.partition(":")
     size, end = parse(first), parse(last if colon else first)

@@ -1,16 +1,16 @@
-"""Directories for Unix sockets: the system allows their paths 107 bytes, and temporary directories may be longer."""
+"""Choose directories for Unix sockets, whose paths may have 107 bytes; the temporary directory's path may be longer."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-LONGEST = 107  # bytes that the path of a socket may have (sun_path, without the zero behind it)
+LONGEST = 107  # bytes of a socket's path (sun_path, without the zero byte behind it)
 REMEDY = "set TMPDIR to a directory in which you can make files"
 
 
 def fits(path: str) -> bool:
-    """Return whether a socket can have this path, and others can be told of it in a line of text.
+    """Return whether a socket can have this path, and the path can be sent to others in a line of text.
 
     >>> fits("/tmp/rank-3"), fits("/tmp/two\\nlines/rank-3"), fits("/" + 107 * "x")
     (True, False, False)
@@ -19,7 +19,7 @@ def fits(path: str) -> bool:
 
 
 def is_text(path: str) -> bool:
-    """Return whether a path can be told: the names of files may be any bytes."""
+    """Return whether a path can be encoded as UTF-8: the names of files may be any bytes."""
     try:
         return bool(path.encode())
     except UnicodeEncodeError:
@@ -27,9 +27,9 @@ def is_text(path: str) -> bool:
 
 
 def reason_not(given: str) -> str:
-    """Return why no job can start, and what to set, or nothing; `given` is what TMPDIR says, "" for nothing."""
+    """Return why no job can start, and what to set, or ""; `given` is the value of TMPDIR, "" if it is not set."""
     problem = given and _problem(given)
-    if given and not problem and temporary() != os.path.abspath(given):  # which Python has tried
+    if given and not problem and temporary() != os.path.abspath(given):  # Python has tried TMPDIR first
         problem = "no file can be made there"
     if problem:
         return f"TMPDIR={given}: {problem}; {REMEDY}, or unset it"
@@ -45,10 +45,11 @@ def reason_not(given: str) -> str:
 def folders(below: str, session: str) -> list[str]:
     """Return the folders in which a directory with sockets may be made, the best first.
 
-    That is the temporary directory, unless the paths would be too long; then those that every system, or session, has.
+    It is the temporary directory, unless paths in it would be too long or other users could exchange it; then the
+    folders of `elsewhere` in which the paths fit.
 
     Args:
-        below: the longest path that a socket will have in there.
+        below: the longest path of a socket, relative to the folder.
         session: the directory of the user's session (XDG_RUNTIME_DIR); "" for none.
     """
     own = temporary()
@@ -58,13 +59,13 @@ def folders(below: str, session: str) -> list[str]:
 
 
 def everywhere(session: str) -> list[str]:
-    """Return all folders that `folders` may have returned to this user, as far as they are there."""
+    """Return all existing folders that `folders` may have returned to this user."""
     return list(dict.fromkeys(folder for folder in [temporary(), *elsewhere(session)] if folder))
 
 
 def temporary() -> str:
     """Return the directory for temporary files; "" if there is none."""
-    import tempfile  # with all that it imports takes 3 ms, for which no rank waits
+    import tempfile  # takes 3 ms with its own imports; ranks do not need it
 
     try:
         return tempfile.gettempdir()
@@ -73,14 +74,14 @@ def temporary() -> str:
 
 
 def elsewhere(session: str) -> list[str]:
-    """Return the short directories in which nobody can take the place of what we make there."""
+    """Return the directories with short paths in which no other user can replace a file of ours."""
     return [folder for folder in ("/tmp", session, "/dev/shm") if os.path.isabs(folder) and _is_safe(folder)]
 
 
 def open_to_all(folder: str | os.PathLike[str]) -> str:
-    """Return the directory, of a path and those above it, in which everybody can rename what others made, or "".
+    """Return the first directory, from `folder` upwards, in which every user can rename others' files; "" if none.
 
-    It is writable for all, and not sticky: another user can put a directory of his in the place of ours.
+    Such a directory is writable for all, and not sticky: another user can put a directory in the place of ours.
     """
     path = os.path.realpath(folder)
     while True:
@@ -92,7 +93,7 @@ def open_to_all(folder: str | os.PathLike[str]) -> str:
 
 
 def _is_safe(folder: str) -> bool:
-    """Return whether only its owner can rename what is made there: who else may write has no right to (sticky)."""
+    """Return whether we can make files in a folder, and no other user but root can rename them."""
     try:
         status = os.stat(folder)
     except (OSError, ValueError):
@@ -102,7 +103,7 @@ def _is_safe(folder: str) -> bool:
 
 
 def _problem(folder: str) -> str:
-    """Return why no file can be made in a folder, or nothing."""
+    """Return why no file can be made safely in a folder, or ""."""
     if not os.path.isdir(folder):
         return "there is no such directory"
     if found := open_to_all(folder):

@@ -1,4 +1,4 @@
-"""Writing to an inherited stream: all of it or an error, also where another process has made it non-blocking."""
+"""Write all of a text to an inherited stream or raise, also if another process has made the stream non-blocking."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def write_all(file: int, data: bytes) -> None:
     """Write `data` to a file descriptor; wait for a slow reader of a non-blocking one.
 
     Raises:
-        BrokenPipeError: nobody reads any more.
+        BrokenPipeError: all readers have gone.
         OSError: it cannot be written.
     """
     rest = memoryview(data)
@@ -24,10 +24,10 @@ def write_all(file: int, data: bytes) -> None:
 
 
 def write_text(stream: TextIO, text: str) -> None:
-    """Write `text` to one of Python's streams as its own `write` does, which loses text on a non-blocking file.
+    """Write `text` to one of Python's streams; its own `write` would lose text on a non-blocking file.
 
     Raises:
-        BrokenPipeError: nobody reads any more.
+        BrokenPipeError: all readers have gone.
         OSError: it cannot be written.
     """
     if (file := _non_blocking(stream)) is None:
@@ -41,7 +41,7 @@ def flush(stream: TextIO) -> None:
     """Flush one of Python's streams; wait for a slow reader of a non-blocking one.
 
     Raises:
-        BrokenPipeError: nobody reads any more.
+        BrokenPipeError: all readers have gone.
         OSError: it cannot be written.
     """
     while True:

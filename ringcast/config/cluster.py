@@ -1,4 +1,4 @@
-"""Launch context of a process from the environment of its engine: Slurm, Open MPI, PMI, torchrun, Kubernetes.
+"""Read a process's launch context from the environment of its engine: Slurm, Open MPI, PMI, torchrun, Kubernetes.
 
 Pure: the environment is an argument. An engine gives rank and size, and often the host of rank 0; the rendezvous is
 derived from the name of the job. Cluster job IDs are public, so the job's key is never derived from them.
@@ -14,7 +14,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast.errors import ConfigError
 from ringcast.net.host_ranges import expand, items
 
-PORTS = range(20_000, 30_000)  # one of them is the control plane's, where rank 0 cannot tell the others a free one
+PORTS = range(20_000, 30_000)  # for the control plane, where rank 0 cannot send a free port's number to the others
 SPECIAL_STEP = 0xFFFF_FFF0  # from here on Slurm's steps are scripts and shells, one process each
 NAMES = 100  # of directories in which the ranks of a host may meet; other users may have taken the first ones
 LONGEST_NAME = 40  # characters of a job's name in the name of a file
@@ -58,20 +58,20 @@ class LaunchContext:
 
 
 def find(env: Mapping[str, str]) -> LaunchContext | None:
-    """Return the launch context by the innermost engine; None where none has started this process.
+    """Return the launch context that the innermost engine gives; None where no engine has started this process.
 
     Raises:
-        ConfigError: its variables make no sense, or are not enough.
+        ConfigError: the engine's variables make no sense, or are not enough.
     """
     inner = _open_mpi(env) or _pmi(env) or _torchrun(env)
     step = _slurm(env)
     if inner is not None and step is not None and (inner.rank, inner.size) == (step.rank, step.size):
-        return step  # srun speaks PMI as well, and by itself it says more
+        return step  # srun sets PMI's variables too, but its own say more
     return inner or step or _kubernetes(env)
 
 
 def port(job: str) -> int:
-    """Return the port of the job's control plane: the same on all hosts, and rarely that of another job."""
+    """Return the port of the job's control plane: the same on all hosts; another job rarely has the same port."""
     return PORTS[_hash(job) % len(PORTS)]
 
 
@@ -81,7 +81,7 @@ def nonce(job: str) -> int:
 
 
 def file_name(job: str) -> str:
-    """Return a name for the job that a file can have.
+    """Return the job's name in a form that the name of a file may have.
 
     >>> file_name("slurm big/17.0")
     'slurm-big-17.0'
@@ -97,7 +97,7 @@ def hosts(nodelist: str) -> list[str]:
     ['a01', 'a02', 'a03', 'a7', 'b', 'r1n0', 'r1n1', 'r2n0', 'r2n1']
 
     Raises:
-        ConfigError: it is not such a list.
+        ConfigError: the text is not such a list.
     """
     if not re.fullmatch(r"(?:[^\[\],\s]|\[[0-9,-]+\])+(?:,(?:[^\[\],\s]|\[[0-9,-]+\])+)*", nodelist):
         raise ConfigError(f"{nodelist!r} is not a list of Slurm's nodes")
@@ -111,13 +111,13 @@ def allocated(env: Mapping[str, str]) -> list[str]:
     """Return the nodes of the Slurm allocation that this process is in; none outside of one.
 
     Raises:
-        ConfigError: Slurm's list is none.
+        ConfigError: Slurm's variable holds no valid list.
     """
     return hosts(env["SLURM_JOB_NODELIST"]) if env.get("SLURM_JOB_ID") and env.get("SLURM_JOB_NODELIST") else []
 
 
 def _slurm(env: Mapping[str, str]) -> LaunchContext | None:
-    """Return the launch context of a task of a Slurm step; None in a batch script or a shell, for any allocation.
+    """Return the launch context of a task of a Slurm step; None in a batch script or a shell, and without Slurm.
 
     Raises:
         ConfigError: Slurm's variables make no sense.

@@ -1,31 +1,31 @@
-"""Settings of a worker from its environment. This is the only module that reads it.
+"""Read and check the settings of a worker. No other module reads the environment.
 
 | variable | meaning |
 |---|---|
-| RINGCAST_RANK, RINGCAST_SIZE | this worker's number, and how many there are |
-| RINGCAST_CONTROL | address of the control plane, ipc:///… or tcp://host:port; file:///… where rank 0 is to tell it |
+| RINGCAST_RANK, RINGCAST_SIZE | this worker's number, and the number of workers |
+| RINGCAST_CONTROL | address of the control plane, ipc:///… or tcp://host:port; file:///… if rank 0 writes it there |
 | RINGCAST_HOSTED | 1: a launcher runs the control plane; else rank 0 starts a process for it |
 | RINGCAST_NONCE | number of the job (64 bit); messages of other jobs are dropped |
 | RINGCAST_KEY | secret key of the job (Z85, 40 characters); required for tcp; `init` removes it from os.environ |
-| RINGCAST_SECURITY | curve (default): tcp is encrypted, and members only are admitted; none: it is as open as it is |
+| RINGCAST_SECURITY | curve (default): tcp is encrypted, and only members are admitted; none: neither |
 | RINGCAST_NO_PICKLE | 1: no Python objects are sent or taken, only arrays; the same for all ranks |
 | RINGCAST_TRANSPORT | shm, ipc, sockets, tcp, zeromq, or auto (default): sockets between hosts, shm within, or ipc |
 | RINGCAST_IFACE | interface for tcp, see `ringcast.net.interfaces` (default: the one that leads to RINGCAST_CONTROL) |
-| RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: what the system gives) |
-| RINGCAST_ADVERTISE | host name or address by which other ranks reach this one, where it is not that which it has |
+| RINGCAST_PORTS | FIRST-LAST: the ports that the job may listen at (default: the system chooses) |
+| RINGCAST_ADVERTISE | host name or address by which other ranks reach this one, where its own address does not do |
 | RINGCAST_DIR | directory of the job's sockets on this host (mode 0700) for ipc |
 | RINGCAST_START_TIMEOUT | seconds to wait for all ranks at start (default 60) |
 | RINGCAST_TIMEOUT | seconds a call may take before CollectiveTimeout (default: no limit) |
 | RINGCAST_GRACE | seconds that ranks have to end after a signal to the launcher (read by the launcher) |
 | RINGCAST_CONFIG | file with the network's constants (`ringcast.algorithms.network_file`; default: the transport's) |
 | RINGCAST_DETERMINISTIC | 1: reductions combine in an order that neither transport, hosts nor constants change |
-| RINGCAST_DEBUG | info: rank 0 says on standard error what every stage of a collective does and takes |
+| RINGCAST_DEBUG | info: rank 0 prints algorithm and time of every stage of a collective to standard error |
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
 | RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.procs.child_processes` |
 | RINGCAST_TERMINAL | terminal of the person who started the job, where there is one on this host |
 | RINGCAST_COLUMNS | width of the terminal that the launcher draws on, where there is one (rank 0 only) |
 
-Where these are not set, an engine that runs processes may give them: see `ringcast.config.cluster`.
+Where rank and size are not set, the engine that started the process may give them: see `ringcast.config.cluster`.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _PREFIX = "RINGCAST_"
 CURVE, NONE = "curve", "none"  # values of RINGCAST_SECURITY
 AUTO = "auto"
 WISHES = (AUTO, ZEROMQ)  # values of RINGCAST_TRANSPORT beside the names of transports
-FILE = "file:///"  # of RINGCAST_CONTROL: a file in which rank 0 writes where it listens
+FILE = "file:///"  # of RINGCAST_CONTROL: a file into which rank 0 writes the control plane's address
 _LONGEST_SOCKET = f"-{cluster.NAMES}/rank-999999"  # behind the name of the directory in which ranks meet
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """The settings of one worker. `control` is empty for a world of one rank that nobody launched."""
+    """The settings of one worker. `control` is empty for a world of one rank without a launcher."""
 
     rank: int = 0
     size: int = 1
@@ -84,13 +84,13 @@ class WorkerConfig:
     terminal: str = ""
     columns: int = 0
     restart: int = 0
-    parent: RankProcess | None = None  # the process that is this rank already, and has started this one
+    parent: RankProcess | None = None  # the process that joined as this rank, if this process is a child of it
     temporary: bool = False  # the job makes `directory`, and removes it
     launch_context: cluster.LaunchContext | None = None  # where an engine gave rank, size or rendezvous
 
     @property
     def medium(self) -> str:
-        """The transport, and of one that others may listen to whether it is encrypted, for people to read."""
+        """The transport's name for messages; if the network carries it, with a word on its encryption."""
         kind = KINDS.get(self.transport)
         if kind is None or kind.local:
             return self.transport
@@ -138,7 +138,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     A child of a rank cannot join, and so needs neither key nor address: the rank has removed its key.
 
     Raises:
-        ConfigError: a variable is missing or holds something unusable.
+        ConfigError: a variable is missing or has an invalid value.
     """
     env = os.environ if env is None else env
     context, temporary = _engine(env), False
@@ -171,7 +171,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
     if security not in (CURVE, NONE):
         raise ConfigError(f"RINGCAST_SECURITY={security!r}: must be {CURVE} or {NONE}")
     key = env.get("RINGCAST_KEY", "")
-    unneeded = security == NONE or control.startswith(FILE)  # which tells the key together with the address
+    unneeded = security == NONE or control.startswith(FILE)  # the file holds the key together with the address
     if (far or not KINDS[transport].local) and joins and len(key) != 40 and not unneeded:
         raise ConfigError(f"RINGCAST_KEY: tcp needs the job's secret key (40 characters of Z85): {cluster.NEW_KEY}")
     debug = env.get("RINGCAST_DEBUG", "")
@@ -229,13 +229,13 @@ def automatic(wish: str = AUTO, *, far: bool) -> TransportKind:
 
 
 def directories(env: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """Return the directories for temporary files (TMPDIR) and for those of the session (XDG_RUNTIME_DIR), as named."""
+    """Return the values of TMPDIR (temporary files) and XDG_RUNTIME_DIR (files of the session), "" where not set."""
     env = os.environ if env is None else env
     return env.get("TMPDIR", ""), env.get("XDG_RUNTIME_DIR", "")
 
 
 def cache_directory(env: Mapping[str, str] | None = None) -> str:
-    """Return the user's directory for files that can be had again (XDG_CACHE_HOME)."""
+    """Return the user's directory for files that can be fetched again (XDG_CACHE_HOME)."""
     named = (os.environ if env is None else env).get("XDG_CACHE_HOME", "")
     return named if os.path.isabs(named) else os.path.expanduser("~/.cache")
 
@@ -261,7 +261,7 @@ def let_bars_be_drawn(columns: int, margin: int) -> None:
 
 
 def unattended(env: Mapping[str, str] | None = None) -> bool:
-    """Return whether this runs where no person looks at it, as CI says."""
+    """Return whether no person watches this process, by the variable CI."""
     return bool((os.environ if env is None else env).get("CI"))
 
 
@@ -272,7 +272,7 @@ def can_redraw(file: int, env: Mapping[str, str] | None = None) -> bool:
 
 
 def misspelled(env: Mapping[str, str] | None = None) -> list[str]:
-    """Return a sentence for each variable whose name is nearly that of one of ringcast's.
+    """Return a sentence for each variable that looks like a misspelled variable of ringcast.
 
     >>> misspelled({"RINGCAST_TIMOUT": "3", "RINGCAST_TIMEOUT": "3", "RINGCAST_OF_THE_PROGRAM": "1"})
     ['RINGCAST_TIMOUT is no variable of ringcast; did you mean RINGCAST_TIMEOUT?']
@@ -285,7 +285,7 @@ def misspelled(env: Mapping[str, str] | None = None) -> list[str]:
 
 
 def _engine(env: Mapping[str, str]) -> cluster.LaunchContext | None:
-    """Return the launch context of a job of several ranks, unless RINGCAST_* set rank and size, or size 1."""
+    """Return an engine's launch context of several ranks; None if RINGCAST_* set rank and size, or a size of 1."""
     if env.get("RINGCAST_SIZE") == "1" or (env.get("RINGCAST_RANK") and env.get("RINGCAST_SIZE")):
         return None
     context = cluster.find(env)
@@ -301,13 +301,13 @@ def _parent(env: Mapping[str, str], nonce: int, rank: int, size: int) -> RankPro
 
 
 def _place(context: cluster.LaunchContext) -> dict[str, str]:
-    """Return the variables by which a launch context says which process of which job this is."""
+    """Return the variables RINGCAST_* that a launch context stands for: rank, size and number of the job."""
     said = {"RINGCAST_RANK": str(context.rank), "RINGCAST_SIZE": str(context.size)}
     return said | ({"RINGCAST_NONCE": str(cluster.nonce(context.job))} if context.job else {})
 
 
 def _meeting(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str, str]:
-    """Return where the ranks meet: in a directory of their host, at rank 0's host, or by a file in the user's home."""
+    """Return variables for the ranks' rendezvous: a directory of their host, rank 0's host, or a file in the home."""
     tcp = env.get("RINGCAST_TRANSPORT") in (SOCKETS.name, TCP.name)
     if not tcp and env.get("RINGCAST_DIR"):
         return {"RINGCAST_CONTROL": f"ipc://{env['RINGCAST_DIR']}/control"}
@@ -400,6 +400,6 @@ def allocated_hosts(env: Mapping[str, str] | None = None) -> list[str]:
     """Return the nodes of the Slurm allocation that this process is in; none outside of one.
 
     Raises:
-        ConfigError: Slurm's list is none.
+        ConfigError: Slurm's variable holds no valid list.
     """
     return cluster.allocated(os.environ if env is None else env)

@@ -1,9 +1,10 @@
-"""Certificates of ranks: each makes one at its start, self-signed, and is known by its fingerprint.
+"""Make self-signed certificates of ranks; each rank makes one at its start, and is known by its fingerprint.
 
-Nobody vouches for a certificate: the control plane distributes the fingerprints of all ranks, and what counts is that
-a peer has the private key of the certificate with the right one. So name, validity and serial number mean nothing.
+No authority signs a certificate: the control plane distributes the fingerprints of all ranks, and a peer is accepted
+if it has the private key of the certificate with the right fingerprint. So name, validity and serial number mean
+nothing.
 
-The few bytes of X.509 (RFC 5280) are written here: to import what `cryptography` has for it takes 50 ms.
+The few bytes of X.509 (RFC 5280) are written here: the import of `cryptography`'s module for them takes 50 ms.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from zmq.utils import z85
 
 from ringcast._util.dataclass import dataclass
 
-LONGEST = 1000  # bytes of a certificate; one of ours has 240
+LONGEST = 1000  # bytes of a certificate; ours have 240
 _SERIAL = 158  # bits of a serial number, which has 20 bytes at most (RFC 5280)
 
 
@@ -30,11 +31,11 @@ class Certificate:
 
 
 def new_certificate() -> Certificate:
-    """Return a new self-signed certificate with an Ed25519 key; the first one loads a part of `cryptography`."""
+    """Return a new self-signed certificate with an Ed25519 key; the first call imports a part of `cryptography`."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # jobs on one host do not need it
 
     key = Ed25519PrivateKey.generate()
-    # A server that trusts several certificates finds the one that it needs by the name.
+    # A server that trusts several certificates finds a client's certificate by this name.
     name = _sequence(_der(0x31, _sequence(_COMMON_NAME, _der(0x0C, secrets.token_hex(16).encode()))))
     public = _sequence(_ED25519, _bits(key.public_key().public_bytes_raw()))
     serial = _integer(1 + secrets.randbits(_SERIAL))
@@ -56,7 +57,7 @@ def _sequence(*elements: bytes) -> bytes:
 
 
 def _integer(value: int) -> bytes:
-    """Return a number that is not negative."""
+    """Return a DER integer of a number that is not negative."""
     return _der(0x02, value.to_bytes(value.bit_length() // 8 + 1))
 
 
@@ -76,5 +77,5 @@ _ALWAYS = _sequence(_der(0x17, b"000101000000Z"), _der(0x18, b"99991231235959Z")
 
 
 def fingerprint(certificate: bytes) -> str:
-    """Return the SHA-256 of a certificate (DER) in Z85: 40 characters, as those of a CURVE key."""
+    """Return the SHA-256 of a certificate (DER) in Z85: 40 characters, as a CURVE key has."""
     return z85.encode(hashlib.sha256(certificate).digest()).decode()

@@ -1,4 +1,4 @@
-"""Limits on sockets and open files: what a rank of a large job needs, and how it raises them.
+"""Compute how many sockets and open files a rank needs, and raise the limits on them.
 
 p = ranks. Between hosts a rank is connected with up to 4 ceil(log2 p) neighbours from the start, and with all others at
 most; with all ranks of its host it shares memory from the start.
@@ -11,18 +11,18 @@ import resource
 
 from ringcast.errors import RendezvousError
 
-OTHERS = 100  # open files, and sockets, that a rank has beside those to its peers: the program's own too
+OTHERS = 100  # open files, and sockets, of a rank that do not lead to peers: the program's own too
 # For each peer, at most. Over shared memory: its pipe, its process, and its segment twice, mapped in two parts. Over
-# ZeroMQ one less: a socket, which has a file of its own, and a connection each way. Over sockets only the latter.
+# ZeroMQ one less: a socket, which has a file of its own, and a connection each way. Over sockets only the connections.
 PER_PEER = 4
 _FIX = "raise the hard limit (LimitNOFILE= of the service, or /etc/security/limits.conf)"
-STRANGERS = 128  # connections beside those of members that may wait at a socket for their handshake to go on, …
+STRANGERS = 128  # connections beside the members' that may wait at a socket in their handshake, …
 CROWD = 512  # … and that may have come in the last moment
-SOCKETS = 1023  # of a context of ZeroMQ's, where nothing else is said
+SOCKETS = 1023  # ZeroMQ's default limit for a context
 
 
 def neighbours(p: int) -> int:
-    """Return how many neighbours a rank has at most: 2 ceil(log2 p) in a circulant graph, and as many in the census's.
+    """Return the most neighbours of a rank: 2 ceil(log2 p) in the circulant graph, and as many in the census's graph.
 
     >>> [neighbours(p) for p in (1, 2, 3, 64, 65)]
     [0, 1, 2, 24, 28]
@@ -31,12 +31,12 @@ def neighbours(p: int) -> int:
 
 
 def files_needed(peers: int) -> int:
-    """Return the open files of a rank that is connected with so many."""
+    """Return the number of open files that a rank with so many connected peers needs."""
     return PER_PEER * peers + OTHERS
 
 
 def sockets_needed(p: int) -> int:
-    """Return what a rank sets as the most sockets of its context."""
+    """Return the value for the limit on sockets of a rank's ZeroMQ context."""
     return max(SOCKETS, 2 * p + OTHERS)
 
 
@@ -52,7 +52,7 @@ def raise_files(p: int) -> None:
 
 
 def allow_files(wanted: int) -> int:
-    """Let this process open so many files, or as many as the hard limit allows, which is returned."""
+    """Raise the soft limit on open files to `wanted`, at most to the hard limit; return the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
@@ -61,7 +61,7 @@ def allow_files(wanted: int) -> int:
 
 
 def why_not_started(error: OSError) -> str:
-    """Return why a program could not be started, and what to do if that is for our own limit on open files.
+    """Return why a program could not be started; if our limit on open files is the cause, also what to do.
 
     >>> why_not_started(FileNotFoundError(2, "No such file or directory"))
     'No such file or directory'

@@ -1,4 +1,4 @@
-"""Ranges in the names of hosts, as in Slurm's lists: h[1-3,7] or r[01-16]. Pure, and light to import."""
+"""Expand ranges in the names of hosts, as in Slurm's lists: h[1-3,7] or r[01-16]. Pure, and light to import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RANGES = re.compile(r"(?P<head>[^\[\]]*)\[(?P<ranges>[0-9,-]+)\](?P<tail>.*)")
 
 
 def items(text: str) -> list[str]:
-    """Return what commas separate, but for those in brackets.
+    """Split a text at its commas, except commas in brackets.
 
     >>> items("a[1,3],b")
     ['a[1,3]', 'b']
@@ -19,13 +19,13 @@ def items(text: str) -> list[str]:
 
 
 def expand(name: str) -> list[str]:
-    """Return the names that a name with ranges in brackets means; an IPv6 address in brackets is one name.
+    """Expand a name with ranges in brackets into all names; an IPv6 address in brackets is one name.
 
     >>> expand("r[1-2]n[0-1]:4")
     ['r1n0:4', 'r1n1:4', 'r2n0:4', 'r2n1:4']
 
     Raises:
-        ValueError: there is something else in the brackets, or more than 65,536 names come of it.
+        ValueError: the brackets hold anything else, or the name expands to more than 65,536 names.
     """
     match = _RANGES.fullmatch(name)
     if match is None:

@@ -1,7 +1,7 @@
-"""Hosts as the user names them, and which rank runs on which of them: pure functions.
+"""Parse the hosts that the user names, and decide which rank runs on which host: pure functions.
 
-A host has slots: the ranks that it takes before any host takes more than it has slots for. The name is what ssh is
-given, so nothing is accepted that ssh, or a shell, could take for anything but a name.
+A host has slots: it gets as many ranks before any host gets more ranks than slots. The name goes to ssh, so a text that
+ssh, or a shell, could take for anything but a name is refused.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ How = Literal["block", "cyclic"]
 
 
 class HostError(Exception):
-    """The hosts or the placement are not as they must be; the text is a sentence for the user."""
+    """The hosts or the placement are invalid; the text is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host as ssh is given it (`name`, `user@name`; IPv6 without brackets), and how many ranks it has room for."""
+    """A host by its name for ssh (`name`, `user@name`; IPv6 without brackets), and its number of slots."""
 
     name: str
     slots: int = 1
@@ -44,7 +44,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Placement of a rank: number and name of its host, its number among the ranks there, and their number."""
+    """Placement of a rank: number and name of its host, its number among the host's ranks, and their number."""
 
     rank: int
     node: int
@@ -73,7 +73,7 @@ def read_hostfile(text: str, name: str) -> tuple[Host, ...]:
     """Return the hosts of a hostfile: `host`, `host slots=4` or `host:4` in each line, and comments after #.
 
     Raises:
-        HostError: a line is none of these, or there is no host; begins with the `name` of the file, and the line.
+        HostError: a line is none of these, or there is no host; its text begins with the file's `name` and the line.
     """
     hosts: list[Host] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -88,10 +88,10 @@ def read_hostfile(text: str, name: str) -> tuple[Host, ...]:
 
 
 def listed(hosts: Sequence[str] | None, hostfile: str | None) -> tuple[Host, ...]:
-    """Return the hosts that the options -H, all of them together, and --hostfile name; none if neither is given.
+    """Return the hosts of all options -H together, or of --hostfile; none if neither is given.
 
     Raises:
-        HostError: both are given, or one is wrong.
+        HostError: both are given, or one is invalid.
     """
     if hosts is not None and hostfile is not None:
         raise HostError("give either -H or --hostfile")
@@ -107,7 +107,7 @@ def listed(hosts: Sequence[str] | None, hostfile: str | None) -> tuple[Host, ...
 
 
 def merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
-    """Return the hosts with each name once, where it came first, with the slots of all entries of that name."""
+    """Return each host once, at its first place in the list, with the sum of the slots of all its entries."""
     slots: dict[str, int] = {}
     for host in hosts:
         slots[host.name] = slots.get(host.name, 0) + host.slots
@@ -122,7 +122,7 @@ def _of_option(text: str) -> tuple[Host, ...]:
 
 
 def is_own(host: str, own: str) -> bool:
-    """Return whether a name as a user writes it means this machine, called `own`; without asking a name server.
+    """Return whether a name that a user wrote means this machine, whose hostname is `own`; no name server is asked.
 
     >>> [is_own(host, "a.lab") for host in ("localhost", "a", "a.lab", "b", "me@a")]
     [True, True, True, False, False]
@@ -138,7 +138,7 @@ def is_own(host: str, own: str) -> bool:
 def place(
     hosts: Sequence[Host], size: int | None = None, how: How = "block", per_node: int | None = None
 ) -> tuple[Placement, ...]:
-    """Return where each rank runs; without a size there are as many as slots, or `per_node` on every host.
+    """Return the placement of each rank; without a size there are as many ranks as slots, or `per_node` on every host.
 
     "block" fills one host after the other; "cyclic" deals the ranks round the hosts that have slots left. More ranks
     than slots are spread in proportion to the slots. The hosts that have ranks are always the first ones.
@@ -147,7 +147,7 @@ def place(
     [(0, 'a', 0), (1, 'b', 0), (2, 'a', 1)]
 
     Raises:
-        HostError: the size is not positive, or is not what `per_node` makes it.
+        HostError: the size is not positive, or differs from `per_node` times the number of hosts.
     """
     slots = _room(hosts, size, per_node)
     total = sum(slots) if size is None else size
@@ -162,7 +162,7 @@ def place(
 
 
 def oversubscribed(hosts: Sequence[Host], size: int) -> str:
-    """Return what is to be said where there are more ranks than slots; nothing if there are not.
+    """Return a warning if there are more ranks than slots; empty if there are not.
 
     >>> oversubscribed(parse_hosts("a:2,b:1"), 4).partition(", which")[0]
     'the hosts have 3 slots for 4 ranks'
@@ -176,7 +176,7 @@ def oversubscribed(hosts: Sequence[Host], size: int) -> str:
 
 
 def _room(hosts: Sequence[Host], size: int | None, per_node: int | None) -> list[int]:
-    """Return how many ranks each host can take, which are together at least as many as shall be."""
+    """Return how many ranks each host can take; the sum is at least the number of ranks."""
     if not hosts:
         raise HostError("there is no host to run on")
     if size is not None and size < 1:
@@ -240,7 +240,7 @@ def _host(item: str) -> Host:
 
 
 def _parts(item: str) -> tuple[str, str | None]:
-    """Return the name, and what follows it after a colon."""
+    """Split an item into the name and the text after its colon (None: no colon)."""
     if not item:
         raise HostError("a host is missing: expected are names such as a:4,b (no comma too many)")
     if (match := _ITEM.fullmatch(item)) is None:
@@ -254,7 +254,7 @@ def _parts(item: str) -> tuple[str, str | None]:
 
 
 def _address(brackets: str, item: str) -> str:
-    """Return the IPv6 address in brackets as ssh is given it, the same for all ways to write it."""
+    """Return the IPv6 address in brackets in its canonical form, as it goes to ssh."""
     try:
         return str(IPv6Address(brackets[1:-1]))
     except AddressValueError:

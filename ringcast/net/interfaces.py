@@ -1,9 +1,9 @@
-"""Choice of the address at which a process listens, which it tells to others, and of the rendezvous's address.
+"""Choose the address at which a process listens and that it gives to others, and the rendezvous's address.
 
-By default it is the address from which the system's routes lead to the rendezvous: where that can be reached, the other
-ranks are. A wish (RINGCAST_IFACE) comes first: interfaces by name, networks as 10.0.0.0/8 or 2001:db8::/32, several of
-them separated by commas; or, after a ^, what shall not be used, names by how they begin. Of several addresses that are
-wished it is the one that leads to the rendezvous, else the first.
+The default is the address from which the system's routes lead to the rendezvous: the network that leads there leads to
+the other ranks. A wish (RINGCAST_IFACE) comes first: interfaces by name, networks as 10.0.0.0/8 or 2001:db8::/32,
+several of them separated by commas; or, after a ^, the interfaces (by the beginning of their names) and networks not to
+use. Of several addresses that fit the wish, the one that leads to the rendezvous is taken, else the first.
 
 A loopback address means another machine on every machine. So it is taken only if the rendezvous was given as one, and
 not if /etc/hosts maps this machine's name to 127.0.1.1, as Debian does. Link-local IPv6 addresses (fe80::) mean nothing
@@ -24,7 +24,7 @@ IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Route: TypeAlias = Callable[[IP], "IP | None"]
 
-# Addresses for documentation (RFC 5737, RFC 3849), which no network has: the way there is the default route.
+# Addresses for documentation (RFC 5737, RFC 3849) are in no network: packets to them take the default route.
 _ELSEWHERE = ipaddress.ip_address("192.0.2.1"), ipaddress.ip_address("2001:db8::1")
 
 
@@ -48,7 +48,7 @@ class Wish:
     text: str = ""
 
     def among(self, own: Sequence[Own]) -> list[Own]:
-        """Return the addresses that are wished, in the order of the wishes."""
+        """Return the addresses that fit the wish, in the order of its items."""
         if self.excluding:
             return [o for o in own if not any(self._means(item, o) for item in self.items)]
         return list(dict.fromkeys(o for item in self.items for o in own if self._means(item, o)))
@@ -69,7 +69,7 @@ class ListenAddress:
 
 
 def parse(text: str) -> Wish:
-    """Return the wish that a text such as eth0, 10.0.0.0/8 or ^docker,lo means; "" is none.
+    """Parse a wish such as eth0, 10.0.0.0/8 or ^docker,lo; "" is no wish.
 
     Raises:
         ConfigError: an item is empty, or looks like a network and is none.
@@ -83,17 +83,17 @@ def parse(text: str) -> Wish:
 
 
 def decide(host: str, found: Sequence[IP], own: Callable[[], Sequence[Own]], wish: Wish, route: Route) -> ListenAddress:
-    """Return where to listen in a job whose rendezvous is at `host`.
+    """Return the address to listen at in a job whose rendezvous is at `host`.
 
     Args:
         host: of the rendezvous, as it was given.
-        found: the addresses that this name has here.
-        own: returns the addresses of this machine; asked only if they matter.
-        wish: what the user said.
-        route: returns the own address from which another one is reached, None if there is no way.
+        found: the addresses to which this machine resolves that name.
+        own: returns the addresses of this machine; called only if they matter.
+        wish: the user's RINGCAST_IFACE.
+        route: returns the own address from which packets to an address leave; None if there is no route.
 
     Raises:
-        ConfigError: no address fits; names those that there are.
+        ConfigError: no address fits; the text lists the addresses of this machine.
     """
     if _means_loopback(host):
         return _on_one_machine(found[0], own, wish)
@@ -124,7 +124,10 @@ def _on_one_machine(rendezvous: IP, own: Callable[[], Sequence[Own]], wish: Wish
 
 
 def _by_own_name(host: str, loopback: IP, own: Sequence[Own], wish: Wish, route: Route) -> ListenAddress:
-    """Return where to listen if the rendezvous's name is that of this machine, of which others know another address."""
+    """Return the address to listen at when the rendezvous host is this machine, but its name resolves to loopback here.
+
+    Other hosts reach this machine at another address, which is chosen here.
+    """
     why = f"{host} is the name of this machine, but its address here is {loopback}, which other hosts cannot reach"
     routes = [route(address) for address in _ELSEWHERE]
     useful = [o for o in own if _useful(o)]
@@ -140,22 +143,26 @@ def _by_own_name(host: str, loopback: IP, own: Sequence[Own], wish: Wish, route:
 
 
 def place(host: str, wish: str) -> ListenAddress:
-    """Return where to listen on this machine in a job whose rendezvous is at `host`: a name, or an address in brackets
-    if it is one of IPv6.
+    """Return the address to listen at on this machine in a job whose rendezvous is at `host`.
+
+    Args:
+        host: a name or an address; IPv6 in brackets.
+        wish: the user's RINGCAST_IFACE; "" for none.
 
     Raises:
-        ConfigError: the name is not known, there is no way, or no interface is as wished.
+        ConfigError: the name cannot be resolved, there is no route, or no interface fits the wish.
     """
     bare = host.strip("[]")
     return decide(bare, resolve(bare), own_addresses, parse(wish), routed)
 
 
 def towards(candidates: Sequence[IP], wish: str) -> IP:
-    """Return the address by which other hosts are to reach this machine: the first candidate that it has and that is
-    as wished, or else the first address that is.
+    """Return the address by which other hosts are to reach this machine.
+
+    It is the first candidate that this machine has and that fits the wish, or else the first address that fits.
 
     Raises:
-        ConfigError: there is none; names those that there are.
+        ConfigError: no address fits; the text lists the addresses of this machine.
     """
     own = own_addresses()
     if wish:
@@ -167,10 +174,10 @@ def towards(candidates: Sequence[IP], wish: str) -> IP:
 
 
 def resolve(host: str) -> list[IP]:
-    """Return the addresses of a host, those of IPv4 first, so that all ranks choose the same.
+    """Return the sorted addresses of a host, IPv4 first, so that all ranks choose the same.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the name cannot be resolved.
     """
     try:
         answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -181,7 +188,7 @@ def resolve(host: str) -> list[IP]:
 
 
 def routed(towards: IP) -> IP | None:
-    """Return the own address from which another one is reached; None if there is no way. Sends nothing."""
+    """Return the own address from which packets to `towards` leave; None if there is no route. Sends nothing."""
     family = socket.AF_INET if towards.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -206,7 +213,7 @@ def own_addresses() -> list[Own]:
 
 
 def in_brackets(address: IP) -> str:
-    """Return an address as it stands before a port.
+    """Return an address as it is written before a port.
 
     >>> in_brackets(ipaddress.ip_address("::1"))
     '[::1]'
@@ -242,7 +249,7 @@ def _useful(own: Own) -> bool:
 
 
 def _preferred(found: Sequence[IP], wish: Wish, own: Callable[[], Sequence[Own]]) -> IP:
-    """Return the rendezvous's address of the family that is wished, if it has one."""
+    """Return the rendezvous's address of the family (IPv4 or IPv6) that the wish allows, if it has one."""
     if not wish.text:
         return found[0]
     families = [o.address.version for o in wish.among(own()) if _useful(o)]
@@ -250,10 +257,10 @@ def _preferred(found: Sequence[IP], wish: Wish, own: Callable[[], Sequence[Own]]
 
 
 def _wished(wish: Wish, own: Sequence[Own], routes: Sequence[IP | None], why: str) -> Own:
-    """Return the wished address; among several one that a route leaves from.
+    """Return an address that fits the wish; among several, one from which a route leaves.
 
     Raises:
-        ConfigError: what is wished is not there, or (`why`) no use.
+        ConfigError: no address fits the wish, or other hosts cannot use the ones that do (`why`).
     """
     wished = wish.among(own)
     useful = [o for o in wished if _useful(o)]

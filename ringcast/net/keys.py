@@ -1,7 +1,7 @@
-"""Key pairs of CURVE: the two that belong to the job's key, and one of each member's own, made anew for every job.
+"""Make CURVE key pairs: two that are derived from the job's key, and one of each member's own, new for every job.
 
 Only members know the job's key (RINGCAST_KEY). It is the secret key of the control plane. The pair by which members
-authenticate to the control plane is derived from it, so the control plane's public key alone does not let anybody join.
+authenticate to the control plane is derived from it, so the control plane's public key alone is not enough to join.
 Members authenticate to each other by pairs of their own, whose public keys the control plane distributes.
 """
 

@@ -1,4 +1,4 @@
-"""The range of ports that a job may use, and the order in which a rank tries them.
+"""Parse the range of ports that a job may use, and bind the first free one in a rank's own order.
 
 A port counts as free only if it can be bound: between a check and the binding another process could take it.
 """
@@ -13,8 +13,8 @@ import zmq
 from ringcast._util.dataclass import dataclass
 
 LARGEST = 65535
-# Connections that may wait to be accepted, as far as the system allows: all peers of a large job may come in the same
-# moment, and many strangers. One that finds no room is not refused: it tries again a second later, then 2, 4, … .
+# Connections that may wait to be accepted, as far as the system allows: all peers of a large job may connect in the
+# same moment, and many strangers. A connection without room is not refused: it tries again after 1 s, then 2, 4, … .
 BACKLOG = 4096
 
 
@@ -35,7 +35,7 @@ class PortRange:
         return f"{self.first}-{self.last}"
 
     def order(self, rank: int, size: int) -> Iterator[int]:
-        """Yield all ports, from one on that is not that of other ranks where there are enough of them.
+        """Yield all ports in the order of a rank; ranks begin at different ports if the range has enough of them.
 
         >>> list(PortRange(20000, 20004).order(1, 2))
         [20002, 20003, 20004, 20000, 20001]
@@ -46,13 +46,13 @@ class PortRange:
 
 
 def parse(text: str) -> PortRange:
-    """Return the range that a text such as 20000-20063, or 20000 for a single port, names.
+    """Parse a range such as 20000-20063, or 20000 for a single port.
 
     >>> str(parse("20000-20063")), len(parse("20000"))
     ('20000-20063', 1)
 
     Raises:
-        ValueError: it is no range of ports from 1 to 65535.
+        ValueError: the text is no range of ports from 1 to 65535.
     """
     first, dash, last = text.partition("-")
     if first.isascii() and first.isdigit() and (last.isascii() and last.isdigit() if dash else not last):
@@ -63,7 +63,7 @@ def parse(text: str) -> PortRange:
 
 
 def endpoints(host: str, ports: PortRange | None, rank: int, size: int) -> list[str]:
-    """Return what a rank tries to bind at `host`, in this order; without a range the system chooses a free port.
+    """Return the endpoints that a rank tries to bind at `host`, in order; without a range the system chooses a port.
 
     >>> endpoints("10.0.0.1", None, 0, 1), endpoints("[::1]", PortRange(7, 8), 1, 2)
     (['tcp://10.0.0.1:*'], ['tcp://[::1]:8', 'tcp://[::1]:7'])

@@ -1,6 +1,6 @@
-"""Commands on other hosts by ssh, or by a program that is called in the same way (--rsh-agent).
+"""Build command lines that run a command on another host, by ssh or a program with the same arguments (--rsh-agent).
 
-The launcher starts its agents so, and `ringcast doctor` its probes; the benchmarks stand in for ssh on emulated hosts.
+The launcher starts its agents this way, `ringcast doctor` its probes; benchmarks replace ssh on emulated hosts.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-SSH = ("ssh", "-oBatchMode=yes")  # which never asks for a password
+SSH = ("ssh", "-oBatchMode=yes")  # BatchMode: ssh never asks for a password
 FAILED = 255  # the exit status if ssh itself failed, not the command
 _NO_PROGRAM = ("No module named", "ModuleNotFoundError", "No such file", "not found")  # words of Python and of shells
 
 
 def ssh_argv(host: str, command: Sequence[str], starter: Sequence[str] = SSH) -> list[str]:
-    """Return the command line that runs `command` on a host; the shell there gets it as one quoted word.
+    """Return the command line that runs `command` on a host; the shell there gets the command as one quoted word.
 
     >>> ssh_argv("[::1]", ["echo", "a b"])
     ['ssh', '-oBatchMode=yes', '::1', "echo 'a b'"]
@@ -23,7 +23,7 @@ def ssh_argv(host: str, command: Sequence[str], starter: Sequence[str] = SSH) ->
 
 
 def is_not_installed(words: str) -> bool:
-    """Return True if these words, printed by a remote command, mean that Python or ringcast is not installed there.
+    """Return whether the output of a remote command means that Python or ringcast is not installed there.
 
     >>> is_not_installed("sh: 1: exec: /opt/bin/python: not found")
     True

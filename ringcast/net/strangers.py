@@ -1,14 +1,14 @@
-"""Bounds on unauthenticated connections to a CURVE socket: on their number, and on the bytes that each may send.
+"""Bound the unauthenticated connections to a CURVE socket: their number, and the bytes that each may send.
 
 ZeroMQ accepts every connection, and takes a frame from it before the handshake is over. So connections that have sent
-more than a handshake needs are shut down here. Where there are more than the members of the job and
-`fd_limits.STRANGERS`, the oldest are shut down, as the handshake of a member takes milliseconds: after a second, or at
-once where there are more than `fd_limits.CROWD`. The kernel's byte counts (TCP_INFO) show how far a handshake is:
-ZeroMQ's answers to HELLO and INITIATE leave only when those were right.
+more than a handshake needs are shut down here. If more connections wait than the job has members, plus
+`fd_limits.STRANGERS`, the oldest are shut down after a second, as a member's handshake takes milliseconds; with more
+than `fd_limits.CROWD` beside the members they are shut down at once. The kernel's byte counts (TCP_INFO) show how far a
+handshake is: ZeroMQ answers HELLO and INITIATE only when they were right.
 
-The files are ZeroMQ's, which closes them when it sees that the connection is shut down; here a duplicate is shut down.
-As the number may mean another file by then, ZeroMQ's events are looked at after the duplicate was made: they tell of
-the end of a connection before its file is closed.
+The files belong to ZeroMQ, which closes a file when it sees that the connection is shut down; so a duplicate of the
+file is shut down here. As the number may mean another file by then, ZeroMQ's events are read after the duplicate was
+made: ZeroMQ reports the end of a connection before it closes the file.
 
 This is for Linux; elsewhere `look` does nothing.
 """
@@ -27,14 +27,14 @@ from functools import cache
 
 from ringcast.net.fd_limits import CROWD, STRANGERS
 
-MOST_SAID = 2048  # bytes; a member says 552 to 600 before it is admitted, and at most 900 with the longest identity
+MOST_SAID = 2048  # bytes; a member sends 552 to 600 before it is admitted, and at most 900 with the longest identity
 GREETED = 64  # bytes that ZeroMQ answers at first, …
 WELCOMED = GREETED + 170  # … to a HELLO for its key, …
-ADMITTED = WELCOMED + 32  # … and with READY at least; the ERROR for somebody who is refused has 12
+ADMITTED = WELCOMED + 32  # … and with READY at least; the ERROR for a refused connection has 12
 GRACE = 1.0  # seconds that a handshake may take, on a busy machine, though many connections come
 TICK = 0.02  # seconds between two looks …
 SHARE = 20  # … and at least so many times the processor time of the last one
-SLACK = 32  # places that are made at once, as a look takes its time
+SLACK = 32  # connections that are shut down beyond the excess, as a look takes time
 
 _TCP_INFO = 11  # of Linux
 _EXCHANGED = struct.Struct("=QQ")  # bytes that the other end has acknowledged, and that it has sent …
@@ -43,18 +43,18 @@ _libc = ctypes.CDLL(None)
 
 
 class Strangers:
-    """The connections of one socket that are not known to be those of members."""
+    """The connections of one socket that are not authenticated yet."""
 
     def __init__(
         self, members: int, clock: Callable[[], float] = time.monotonic, work: Callable[[], float] = time.thread_time
     ) -> None:
-        """`members` may come at once, and wait until it is known who they are; `work` tells the time of looks."""
+        """Expect `members` connections of the job, which wait for admission; `work` is a clock of processor time."""
         self._most, self._crowd, self._clock = members + STRANGERS, members + CROWD, clock
         self._work = work
-        # In the order in which they came, each with a number that no other has, and the time.
+        # Connections in the order of their arrival, each with a unique number, and the time.
         self._files: dict[int, tuple[int, float]] = {}
         self._came = 0
-        self.due: float | None = None  # the time of the next `look`, on the clock; None as long as there are none
+        self.due: float | None = None  # the time of the next `look`, on the clock; None without connections
         self.shut = 0  # connections that were shut down
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Strangers:
         self._files.pop(file, None)
 
     def look(self, refresh: Callable[[], None]) -> None:
-        """Shut down what is too old or says too much; `refresh` notes what has come and ended by now."""
+        """Shut down connections that are too old or send too much; `refresh` reads ZeroMQ's events up to now."""
         if not _able():
             self._files.clear()
             self.due = None
@@ -86,10 +86,10 @@ class Strangers:
         self.due = self._clock() + max(TICK, SHARE * (self._work() - begun)) if self._files else None
 
     def _unwanted(self) -> list[int]:
-        """Return the files that are to be shut down, and forget those of members."""
+        """Return the files to shut down; forget authenticated connections."""
         loud: list[int] = []
         silent: list[int] = []
-        welcomed: list[int] = []  # they know the public key: perhaps members, before it is known who these are
+        welcomed: list[int] = []  # they know the public key: perhaps members that wait for the list of admitted keys
         for file in list(self._files):
             answered, said = exchanged(file)
             if answered >= ADMITTED:
@@ -114,7 +114,7 @@ class Strangers:
                 if self._files.get(file) == known:
                     del self._files[file]
                     self.shut += 1
-                    with suppress(OSError):  # it has ended by itself
+                    with suppress(OSError):  # the connection has ended by itself
                         copy.shutdown(socket.SHUT_RDWR)
         finally:
             for _, _, copy in chosen:
@@ -122,7 +122,7 @@ class Strangers:
 
 
 def exchanged(file: int) -> tuple[int, int]:
-    """Return how many bytes the other end of a connection has acknowledged, and how many it has sent; 0 if unknown."""
+    """Return the numbers of bytes that the other end of a connection has acknowledged and has sent; 0 if unknown."""
     data, length = ctypes.create_string_buffer(_AT + _EXCHANGED.size), ctypes.c_uint32(_AT + _EXCHANGED.size)
     failed = _libc.getsockopt(file, socket.IPPROTO_TCP, _TCP_INFO, data, ctypes.byref(length))
     if failed or length.value < len(data):
@@ -150,7 +150,7 @@ def _able() -> bool:
 
 
 def _duplicate(file: int) -> socket.socket | None:
-    """Return another file of the same connection; None if there is none any more, or no room for one."""
+    """Return another file of the same connection; None if the connection is gone, or there is no room for a file."""
     try:
         copy = os.dup(file)
     except OSError:

@@ -1,11 +1,12 @@
-"""TLS 1.3 between ranks, by the standard library: both ends have a certificate, which is checked by its fingerprint.
+"""Encrypt connections between ranks by TLS 1.3; both ends have a certificate, which is checked by its fingerprint.
 
-Python's `ssl` asks a client for its certificate only if it verifies that against certificates that it trusts, and a
+Python's `ssl` asks a client for its certificate only if it verifies the certificate against trusted certificates, and a
 server knows fingerprints only. So a client sends its certificate ahead, in the clear, and the server trusts it for TLS
 if it has the fingerprint of a member (`TlsServer.trust`). In the handshake the client then proves that it has the
-private key. The client needs no trusted certificates: it compares the fingerprint of what the server has proved.
+private key. The client needs no trusted certificates: it compares the fingerprint of the certificate whose private key
+the server has proved.
 
-Sessions are not resumed, so each connection has keys of its own, and what is recorded stays secret.
+Sessions are not resumed, so each connection has keys of its own, and recorded traffic stays secret.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class TlsServer:
         self._context.num_tickets = 0
 
     def trust(self, certificate: bytes) -> None:
-        """Trust a certificate (DER), whose fingerprint is that of a member."""
+        """Trust a certificate (DER); call this only if its fingerprint is a member's."""
         self._context.load_verify_locations(cadata=certificate)
 
     def stream(self) -> TlsStream:
@@ -42,7 +43,7 @@ class TlsServer:
 
 
 class TlsClient:
-    """Connects to servers; who they are is to be checked after the handshake, by `identity`."""
+    """Connects to servers; the caller checks each server's fingerprint after the handshake, by `identity`."""
 
     def __init__(self, own: Certificate) -> None:
         self._context = _context(ssl.PROTOCOL_TLS_CLIENT, own)
@@ -55,7 +56,7 @@ class TlsClient:
 
 
 class TlsStream:
-    """One end of an encrypted connection; its owner has the socket, and carries the bytes.
+    """One end of an encrypted connection; its owner has the socket, and moves the bytes.
 
     An `SSLSocket` makes two system calls to read a record, and one to write it. Here one call carries many records.
     """
@@ -63,35 +64,35 @@ class TlsStream:
     def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
         self._received, self._unsent = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._received, self._unsent, server_side)
-        self._read: Callable[[int, memoryview], Any] = self._tls.read  # an int, which its type does not tell
+        self._read: Callable[[int, memoryview], Any] = self._tls.read  # returns an int, though its type says otherwise
         self._held = 0
 
     @property
     def held(self) -> int:
-        """Encrypted bytes that were fed and not read; never fewer than there are, whatever the other end sends."""
+        """Upper bound of the encrypted bytes that were fed and not read, whatever the other end sends."""
         return self._held
 
     def shake(self) -> None:
-        """Go on with the handshake; what it says, also when it fails, is in `unsent`.
+        """Go on with the handshake; send `unsent` afterwards, also when the handshake fails.
 
         Raises:
-            ssl.SSLWantReadError: the other end has to say something first.
-            ssl.SSLError: the other end does not show what it should.
+            ssl.SSLWantReadError: the handshake needs more bytes from the other end.
+            ssl.SSLError: the data are no TLS 1.3 handshake, or the other end has not proved a trusted certificate.
         """
         self._tls.do_handshake()
         self._held = self._received.pending
 
     def unsent(self) -> bytes:
-        """Return what is to be sent to the other end."""
+        """Return the bytes that the owner must send to the other end."""
         return self._unsent.read()
 
     def identity(self) -> str:
-        """Return the fingerprint of the certificate whose private key the other end has; after the handshake."""
+        """Return the fingerprint of the other end's certificate, whose private key it has proved in the handshake."""
         certificate = self._tls.getpeercert(binary_form=True)
         return "" if certificate is None else fingerprint(certificate)
 
     def encrypt(self, pieces: Iterable[bytes | bytearray | memoryview]) -> list[bytes]:
-        """Return what is to be sent for these pieces, each of which begins a record."""
+        """Encrypt the pieces, each from a new record on, and return the bytes to send."""
         encrypted = []
         for piece in pieces:
             self._tls.write(piece)
@@ -104,11 +105,11 @@ class TlsStream:
         self._held += len(data)
 
     def read_into(self, view: memoryview) -> int:
-        """Decrypt into `view`, from one record at most; return how many bytes, or 0 if the other end says that it ends.
+        """Decrypt at most one record into `view`; return the number of bytes, 0 after the other end's last record.
 
         Raises:
             ssl.SSLWantReadError: more bytes must be fed.
-            ssl.SSLError: these are not the bytes that the other end has sent.
+            ssl.SSLError: the bytes were changed on the way.
         """
         got: int = self._read(len(view), view)
         self._held -= got if self._tls.pending() else got + ADDED
@@ -116,7 +117,7 @@ class TlsStream:
 
 
 def encrypted(size: int) -> int:
-    """Return how many bytes travel for `size` bytes that begin with a record.
+    """Return the number of encrypted bytes for `size` bytes that begin with a new record.
 
     >>> encrypted(0), encrypted(1), encrypted(RECORD), encrypted(RECORD + 1) - RECORD
     (0, 23, 16406, 45)
@@ -134,7 +135,7 @@ def _context(protocol: int, own: Certificate) -> ssl.SSLContext:
 
 @contextmanager
 def _as_file(secret: bytes) -> Iterator[str]:
-    """Give a secret a path, as `ssl` reads it from nowhere else: on Linux that of a file without a name."""
+    """Give a secret a path, because `ssl` reads it only from a file; on Linux the file has no name in a directory."""
     if sys.platform == "linux":
         with open(nameless_file("ringcast"), "w+b") as file:
             file.write(secret)

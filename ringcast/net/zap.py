@@ -1,15 +1,15 @@
-"""ZAP authentication (RFC 27) for a CURVE socket: only clients with a key of the job are admitted.
+"""Admit only clients with a key of the job to a CURVE socket, by ZAP authentication (RFC 27).
 
 CURVE encrypts, authenticates the server to the client, and proves to the server which key the client has. ZeroMQ
 accepts any key unless a ZAP handler at inproc://zeromq.zap.01, in the context of the socket, rejects it. The handler
 runs in a thread of the authenticator, or, where there must be no thread, in its owner's loop. It answers no request
-before it knows the admitted keys, so early clients wait; without a handler nobody gets in.
+before it knows the admitted keys, so early clients wait; without a handler no client is admitted.
 
-From the beginning it also bounds the number of unauthenticated connections, and what they may send
-(`ringcast.net.strangers`).
+From the beginning the authenticator also bounds the number of unauthenticated connections, and the bytes that they may
+send (`ringcast.net.strangers`).
 
-The thread needs the interpreter's lock. While native code of the user's program holds it, handshakes wait, as long as
-HANDSHAKE_IVL of the socket says, and nobody is turned away; established connections are not affected.
+The thread needs the interpreter's lock. While native code of the user's program holds the lock, handshakes wait, as
+long as HANDSHAKE_IVL of the socket allows, and no client is refused; established connections are not affected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ZapAuthenticator:
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], members: int) -> None:
-        """Admit nobody yet; `members` is the number of members that may connect at the same time.
+        """Let all clients wait; `members` is the number of members that may connect at the same time.
 
         Raises:
             zmq.ZMQError: the context has an authenticator already.
@@ -79,7 +79,7 @@ class ZapAuthenticator:
         self._thread.start()
 
     def admit(self, keys: Iterable[bytes]) -> None:
-        """Admit the owners of these public keys (Z85), and nobody else. Called once."""
+        """Admit the owners of these public keys (Z85), and refuse all others. Called once."""
         self.expect(keys)
         if self._thread is None:
             self.start()
@@ -106,20 +106,20 @@ class ZapAuthenticator:
             self._answer()
 
     def guard(self) -> None:
-        """Shut down excess connections, and those that sent too much; does nothing where the thread does it."""
+        """Shut down excess connections, and connections that sent too much; do nothing where the thread does this."""
         if self._thread is None:
             self._look()
 
     def stop(self) -> None:
-        """Admit nobody any more, and release everything but the socket. Idempotent."""
+        """Admit no more clients, and release everything but the socket. Idempotent."""
         if self._thread is not None and not self._orders.closed:
             self._orders.send(_STOP)
             self._thread.join()
         if not self._events.closed:
-            self._socket.disable_monitor()  # first: ZeroMQ would wait for somebody to take the events
+            self._socket.disable_monitor()  # first: ZeroMQ would wait for a reader of the events
             self._count()
         with suppress(zmq.ZMQError):  # it was not bound, or is closed
-            self._questions.unbind(_ZAP)  # at once: after a mere close ZeroMQ may still ask it, and wait for the answer
+            self._questions.unbind(_ZAP)  # at once: after a mere close ZeroMQ may still send a request, and wait
         for own in self._events, self._questions, self._orders, self._heard:
             own.close()
 
@@ -161,7 +161,7 @@ class ZapAuthenticator:
             if event == zmq.Event.HANDSHAKE_SUCCEEDED:
                 self._entered += 1
                 continue
-            near = address.startswith(b"ipc://")  # only the own user can connect there
+            near = address.startswith(b"ipc://")  # only the own user can connect to these
             if event == zmq.Event.ACCEPTED:
                 self._came += 1
                 if not near:

@@ -1,4 +1,4 @@
-"""Reader for ZeroMQ's socket monitors. pyzmq's own reader imports asyncio, which takes longer than a handshake."""
+"""Read events of ZeroMQ's socket monitors; pyzmq's own reader imports asyncio, which takes longer than a handshake."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Linux processes: trees of them, liveness, children of a rank. Nothing here needs a third-party package."""
+"""Inspect and control processes: process trees, liveness, children of a rank; no third-party package is needed."""

@@ -1,10 +1,10 @@
-"""Child processes of a rank that call `init`: detection, and one error that ends the rank.
+"""Detect a child process of a rank that calls `init`, and end the rank with one error.
 
 multiprocessing runs the program's file again in each process that it spawns. Where `init` is not guarded by
-`if __name__ == "__main__"`, the process would join as the rank that has started it; and as it fails, a pool replaces
-it, for ever. So a rank listens at a pipe, and puts the pipe's number into its environment (RINGCAST_JOINED). A child of
-multiprocessing writes to that pipe, and waits until the rank has ended. It finds the pipe in /proc; on systems without
-/proc the child only raises.
+`if __name__ == "__main__"`, the process would join as the rank that started it; and when it fails, a pool starts
+another one, without end. So a rank listens at a pipe, and puts the pipe's number into its environment
+(RINGCAST_JOINED). A child of multiprocessing writes to that pipe, and waits until the rank has ended. The child finds
+the pipe in /proc; on systems without /proc it only raises.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RankProcess:
 
 
 def parse(text: str) -> RankProcess | None:
-    """Return the process that RINGCAST_JOINED names; None if it names none.
+    """Return the process that RINGCAST_JOINED describes; None if the text describes none.
 
     >>> parse(str(RankProcess(7, 0, 4711, 5, 99)))
     RankProcess(nonce=7, rank=0, pid=4711, file=5, inode=99)
@@ -70,7 +70,7 @@ def refuse(parent: RankProcess) -> None:
     """Check that this process is the rank itself, and not a child of it.
 
     Raises:
-        UsageError: it is a child; the text says what to do.
+        UsageError: this process is a child; the text says what to do.
     """
     if parent.pid == os.getpid():
         return
@@ -82,15 +82,15 @@ def refuse(parent: RankProcess) -> None:
     if _of_multiprocessing():
         _tell(parent, text)
         if _ended(parent.pid):
-            os._exit(1)  # the rank has said the error
+            os._exit(1)  # the rank has printed the error
     raise UsageError(text)
 
 
 def _of_multiprocessing() -> bool:
-    process = sys.modules.get("multiprocessing.process")  # which each of its processes has imported
+    process = sys.modules.get("multiprocessing.process")  # each process of multiprocessing has imported it
     if process is None:
         return False
-    # Its server of forks imports the program's file before it has a parent in this sense.
+    # The fork server imports the program's file before `parent_process` returns anything.
     return process.parent_process() is not None or getattr(process.current_process(), "_inheriting", False)
 
 
@@ -103,7 +103,7 @@ def _caller() -> str:
 
 
 def _tell(parent: RankProcess, text: str) -> None:
-    """Write to the rank's pipe; it cannot be opened any more while the rank ends."""
+    """Write to the rank's pipe; do nothing if the pipe cannot be opened, because the rank ends."""
     with suppress(OSError):
         pipe = os.open(f"/proc/{parent.pid}/fd/{parent.file}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:

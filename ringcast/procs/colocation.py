@@ -1,4 +1,4 @@
-"""Detection of ranks on the same host, which can be reached by an ipc socket in the file system.
+"""Detect ranks on the same host, which can be reached by an ipc socket in the file system.
 
 A job over several hosts uses tcp, encrypted; traffic within a host needs no encryption. A rank that has a private
 directory on its host binds an ipc socket there as well, and advertises its path, the system that the rank runs on, and
@@ -33,7 +33,7 @@ def system() -> str:
 
 
 def host() -> str:
-    """Return the name of the system that this process runs on; where that is not known, what its host calls itself."""
+    """Return the name of the system that this process runs on; the hostname where the system is not known."""
     return system() or socket.gethostname()
 
 
@@ -82,7 +82,7 @@ def identify(path: str) -> str:
 
 
 def advertisement(own: str, path: str, identify: Callable[[str], str] = identify) -> str:
-    """Return what other ranks need to recognise the socket at a path of system `own`; "" if it is not there."""
+    """Return a line by which other ranks recognise the socket at a path of system `own`; "" if there is no socket."""
     file = identify(path)
     return f"{own} {file} {path}" if own and file else ""
 

@@ -1,8 +1,9 @@
 """Decide whether the kernel lets two processes open each other's files through /proc, by the credentials of both.
 
-The rule is that of ptrace(2), "Ptrace access mode checking": same user and group, and no capability that the opener
-does not have in effect; with CAP_SYS_PTRACE any. Both ranks of a pair have to decide alike, although the kernel may let
-only one of them open the other's files. So they decide by this, before either tries.
+The rule is in ptrace(2), "Ptrace access mode checking": both have the same user and group, and the opened process has
+no capability that the opener does not have in effect; with CAP_SYS_PTRACE the opener may open any. Both ranks of a pair
+must decide alike, although the kernel may let only one of them open the other's files. So each decides by the
+credentials of both, before either tries.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SYS_PTRACE = 1 << 19
 
 
 class Credentials(NamedTuple):
-    """Facts of a process, by which it decides. Namespaces and label are numbers to compare; 0 where there is none."""
+    """Facts of a process that the kernel compares. Namespaces and label are numbers; 0 where there is none."""
 
     uid: int
     gid: int
@@ -39,9 +40,9 @@ def own() -> Credentials:
 
 
 def reason_not(ours: Credentials, theirs: Credentials) -> str:
-    """Return why two processes cannot open each other's files; empty if nothing is known to be in the way.
+    """Return why two processes cannot open each other's files; empty if no obstacle is known.
 
-    The same whichever of them asks, but for the words.
+    Both processes get a reason, or both get none; only the words differ.
     """
     if ours.uid != theirs.uid:
         return "it is another user's"
@@ -81,7 +82,7 @@ def _capabilities() -> tuple[int, int]:
 
 
 def _read(path: str) -> bytes:
-    """Return what a file of the kernel says; nothing where this system does not have it."""
+    """Return the content of a file in /proc; empty where this system does not have the file."""
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -1,6 +1,6 @@
-"""System calls that the standard library does not offer: futexes, and reading the memory of another process.
+"""Make system calls that the standard library lacks: futexes, and reads of another process's memory.
 
-By ctypes on the C library, on Linux for x86-64 only: elsewhere `reason_not_futexes` says why there are none.
+The calls go through ctypes, on Linux for x86-64 only; elsewhere `reason_not_futexes` says why there are none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 _FUTEX, _WAIT, _WAKE = 202, 0, 1  # numbers of x86-64
 _ALL = (1 << 31) - 1
-_SET_PTRACER = 0x59616D61  # of prctl: who else may read this process's memory, where the system is strict (Yama)
+_SET_PTRACER = 0x59616D61  # of prctl: which other processes may read this one's memory, where Yama is strict
 _GET_DUMPABLE, _DUMPABLE = 3, 1  # of prctl: whether others of this user may look into this process
 PROTECTED = "it is protected, as programs with the set-user bit are, or by prctl(PR_SET_DUMPABLE)"
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -59,9 +59,9 @@ def prctl(option: int, *arguments: object) -> int | None:
 
 
 def reason_not_read() -> str:
-    """Return why no process may read another one's memory here, where that shows beforehand; empty if it may.
+    """Return why no process of this system may read another's memory; empty if no obstacle is known.
 
-    Beyond this it takes the same user, and that the other one is not protected (as programs with the set-user bit).
+    A read also needs the same user, and a process that is not protected (as programs with the set-user bit are).
     """
     if not sys.platform.startswith("linux"):
         return f"{sys.platform} has no process_vm_readv"
@@ -77,9 +77,9 @@ def reason_not_read() -> str:
 
 
 def reason_not_futexes() -> str:
-    """Return why no process of this system can share memory as ranks do; empty if nothing is known to be in the way.
+    """Return why no process of this system can share memory as ranks do; empty if no obstacle is known.
 
-    Ranks order what they write to shared memory by the rules of x86 processors.
+    Ranks rely on the order in which x86 processors make writes to shared memory visible.
     """
     if not sys.platform.startswith("linux"):
         return f"{sys.platform} has no futexes"
@@ -135,7 +135,7 @@ class Futex:
         self._wait(_FUTEX, self._address, _WAIT, ctypes.c_uint32(value), self._limit, None, 0)
 
     def wake(self) -> None:
-        """Wake all that wait."""
+        """Wake all waiting processes."""
         self._wake(_FUTEX, self._address, _WAKE, _ALL, None, None, 0)
 
 
@@ -150,7 +150,7 @@ class ForeignMemory:
         """Fill `view` with the bytes at `address`: one copy, by the kernel.
 
         Raises:
-            PermissionError: this process may not read that one's memory.
+            PermissionError: this process may not read the other's memory.
             ProcessLookupError: there is no such process any more.
             OSError: there is no such memory (EFAULT).
         """
@@ -166,8 +166,8 @@ class ForeignMemory:
 
 
 def let_family_read() -> None:
-    """Let the processes that this one's parent has started read its memory, also where Yama allows that to ancestors.
+    """Let this process's parent and all its descendants read its memory, also where Yama allows only ancestors that.
 
-    Any of this user may do so anyway where /proc/sys/kernel/yama/ptrace_scope is 0 or absent.
+    Any process of this user may do so anyway where /proc/sys/kernel/yama/ptrace_scope is 0 or absent.
     """
     prctl(_SET_PTRACER, ctypes.c_ulong(os.getppid()), 0, 0, 0)

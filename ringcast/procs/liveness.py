@@ -1,4 +1,4 @@
-"""Liveness of silent ranks: hung or computing. Pure decisions, without /proc and clocks.
+"""Decide whether a silent rank is hung or computing. Pure decisions, without /proc and clocks.
 
 A rank's control thread sends a message every second. It is silent when the process was stopped, when the interpreter is
 deadlocked, and also when native code computes for long with the interpreter's lock. So silence alone is no failure: the
@@ -28,7 +28,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Thresholds: when a rank counts as silent, and what counts as inactivity."""
+    """Thresholds of silence and of inactivity."""
 
     silence: float = 3.0  # seconds without a word
     idle: float = 5.0  # seconds in a row without activity after which it is hung
@@ -90,7 +90,7 @@ class LivenessMonitor:
         self.due: float | None = None  # the time of the next look, while there is a silent rank
 
     def suspects(self, heard: Mapping[int, float], now: float) -> list[int]:
-        """Return the ranks to look at now; `heard` has when each rank was last heard, of those that have to speak."""
+        """Return the ranks to look at now; `heard` has the last message's time of each rank that must send some."""
         silent = [rank for rank, time in heard.items() if now - time > self._limits.silence]
         self._forget_all_but(silent)
         if not silent:
@@ -103,7 +103,7 @@ class LivenessMonitor:
 
     def judge(self, rank: int, silent: float, seen: Activity, now: float) -> Judgement | None:
         """Return the judgement on a rank that was silent for `silent` seconds and has been observed just now."""
-        if not seen.states:  # they have ended, or the system tells nothing about processes
+        if not seen.states:  # the processes have ended, or the system shows nothing about them
             return None
         limits, past = self._limits, self._observations.get(rank)
         if past is None or seen.traced or self._active(past.first, seen):
@@ -116,7 +116,7 @@ class LivenessMonitor:
         if past.seconds < limits.idle:
             return self._remind(rank, silent, seen)
         del self._observations[rank]
-        if 2 * past.ready > past.looks:  # it would, if it could: the machine is busy, or the disk is
+        if 2 * past.ready > past.looks:  # the rank would run if the machine, or the disk, were not busy
             return self._remind(rank, silent, seen)
         return Hung(rank, _cause(seen, silent))
 

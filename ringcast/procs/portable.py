@@ -1,7 +1,7 @@
 """Replace on other systems the functions that only Linux has: no other module asks which system this is.
 
-Where there is nothing to take its place, a function says so by its result (None, False), and what depends on it is off:
-docs/operate/platforms.md tells what is lost. Imports little, as the watchdog and every start wait for it.
+Where a system has no replacement, a function says so by its result (None, False), and the features that need it are
+off: docs/operate/platforms.md lists them. Imports little, as the watchdog and every start wait for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import subprocess
 
 REAL_TIME = range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else range(0)  # signals
-STACKS: int | None = REAL_TIME[5] if REAL_TIME else None  # a signal that nobody else uses
+STACKS: int | None = REAL_TIME[5] if REAL_TIME else None  # a signal that no other library is known to use
 _ONE = (1).to_bytes(8, sys.byteorder)  # as an eventfd takes it
 _AT_ONCE = 4096  # bytes
 _PS = ("ps", "-A", "-o", "pid=,ppid=,pgid=,stat=")
@@ -47,7 +47,7 @@ class Bell:
 
     def ring(self) -> None:
         """Make the file readable; from any thread."""
-        with suppress(BlockingIOError):  # it has been rung more often than anybody counts
+        with suppress(BlockingIOError):  # the pipe or counter is full, so the file is readable already
             os.write(self._other, _ONE)
 
     def silence(self) -> bool:
@@ -99,7 +99,7 @@ def end_of(pid: int) -> int | None:
 
 
 def nameless_file(name: str) -> int:
-    """Return a new file that needs no removal; `name` is for those who look at the descriptors of this process.
+    """Return a new file that needs no removal; `name` shows only in listings of this process's descriptors.
 
     Raises:
         OSError: there is no room for it.
@@ -114,10 +114,10 @@ def nameless_file(name: str) -> int:
 
 
 def reserve(file: int, size: int) -> None:
-    """Give an empty file so many bytes, for which there is room.
+    """Give an empty file `size` bytes, and allocate room for them.
 
     Raises:
-        OSError: there is none.
+        OSError: there is no room.
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
@@ -126,10 +126,10 @@ def reserve(file: int, size: int) -> None:
 
 
 def allocate(file: int, size: int) -> None:
-    """Allocate room for a file of so many bytes, and leave what it holds; nothing where the system cannot.
+    """Allocate room for a file of `size` bytes without a change of its content; do nothing where the system cannot.
 
     Raises:
-        OSError: there is none.
+        OSError: there is no room.
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
@@ -138,8 +138,8 @@ def allocate(file: int, size: int) -> None:
 def exit_code(child: subprocess.Popen[bytes]) -> int | None:
     """Return the exit code of a child, or minus the signal that killed it; None while it runs.
 
-    It stays a zombie, so that its number means nobody else; but where the system cannot tell the code of one, it is
-    reaped.
+    The child stays a zombie, so that no other process gets its number; but where the system cannot show the code of a
+    zombie, the child is reaped.
     """
     if not hasattr(os, "waitid"):
         return child.poll()
@@ -150,7 +150,7 @@ def exit_code(child: subprocess.Popen[bytes]) -> int | None:
 
 
 def processes() -> dict[int, tuple[int, int, int, str]]:
-    """Return parent, process group, session and state of every process: from /proc, or from what `ps` prints."""
+    """Return parent, process group, session and state of every process, from /proc or the output of `ps`."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -162,7 +162,7 @@ def _from_proc(names: list[str]) -> dict[int, tuple[int, int, int, str]]:
     seen: dict[int, tuple[int, int, int, str]] = {}
     for name in names:
         if name.isdigit():
-            with suppress(OSError):  # it has ended meanwhile
+            with suppress(OSError):  # the process has ended meanwhile
                 with open(f"/proc/{name}/stat", "rb") as file:
                     state, parent, group, session = file.read().rpartition(b")")[2].split()[:4]
                 seen[int(name)] = int(parent), int(group), int(session), state.decode()
@@ -175,6 +175,6 @@ def _from_ps() -> dict[int, tuple[int, int, int, str]]:
     seen: dict[int, tuple[int, int, int, str]] = {}
     for line in subprocess.run(_PS, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout.splitlines():
         pid, parent, group, state = line.split()[:4]
-        with suppress(OSError):  # it has ended meanwhile, or is of others, as `ps` itself
+        with suppress(OSError):  # the process has ended meanwhile, or is another user's, as `ps` itself
             seen[int(pid)] = int(parent), int(group), os.getsid(int(pid)), state[:1].decode()
     return seen

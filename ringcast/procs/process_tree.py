@@ -1,4 +1,4 @@
-"""The processes of a job, also those that left its sessions: finding and killing them.
+"""Find and kill the processes of a job, also processes that left its sessions.
 
 A process belongs to a job when it is a worker, or in the session or process group of one; when it has the tags of the
 job in its environment, or the imprint of a worker; or when it descends from such a process. Imports little: the
@@ -6,7 +6,7 @@ watchdog uses it too.
 
 The imprint finds processes that left the session, cleared their environment, and have no parent any more. It is a
 number in the limit on file locks (RLIMIT_LOCKS), which no kernel since Linux 2.4.25 enforces: every process inherits
-it, whatever it runs, and loses it only by setting that very limit.
+the number, whatever it runs, and loses it only by setting that very limit.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ringcast.procs.timing import TIMING
 
 PATIENCE = TIMING.kill
 STEP = 0.005
-IMPRINTS = 1 << 20  # of a job on one host; those of its ranks are behind each other
+IMPRINTS = 1 << 20  # of a job on one host; its ranks have consecutive ones
 _LOCKS = 10  # RLIMIT_LOCKS, which the module resource does not name
 
 
 def new_imprints() -> range:
-    """Return numbers that no other job uses, and that nobody has as a real limit."""
+    """Return random numbers for a job's imprints: another job hardly draws them, and no real limit is as large."""
     first = 1 << 60 | int.from_bytes(os.urandom(5), "big") << 20
     return range(first, first + IMPRINTS)
 
@@ -41,12 +41,12 @@ def take_imprint(number: int | None) -> None:
 
 
 def members(leaders: Collection[int], tags: Collection[bytes], imprints: range = range(0)) -> set[int]:
-    """Return the processes of a job or a rank that live now.
+    """Return the living processes of a job or a rank.
 
     Args:
-        leaders: process numbers of workers that were not reaped yet, so that they cannot mean anybody else.
-        tags: environment entries (NAME=value) that a process of the job has, all of them.
-        imprints: those of its workers.
+        leaders: process numbers of workers that were not reaped yet, so that no other process has these numbers.
+        tags: environment entries (NAME=value); a process of the job has all of them.
+        imprints: of the job's workers.
     """
     seen = processes()
     wanted, found = set(leaders), set()
@@ -59,7 +59,7 @@ def members(leaders: Collection[int], tags: Collection[bytes], imprints: range =
 
 
 def orphans(parent: int, known: Collection[int]) -> set[int]:
-    """Return the children of `parent` that are not `known`: those that came to it when their own parent ended."""
+    """Return the children of `parent` that are not `known`: it got them when their own parent ended."""
     return {pid for pid, (above, *_) in processes().items() if above == parent} - set(known)
 
 
@@ -72,7 +72,7 @@ def kill(find: Callable[[], set[int]]) -> None:
 
 
 def send(pids: Collection[int], number: int) -> None:
-    """Send a signal to each of these processes that is still there, and is ours."""
+    """Send a signal to each of these processes that still exists and belongs to this user."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
@@ -83,7 +83,7 @@ def has_tags(pid: int, tags: Collection[bytes]) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return bool(tags) and set(tags) <= set(file.read().split(b"\0"))
-    except OSError:  # it has ended, or is somebody else's
+    except OSError:  # the process has ended, or is another user's
         return False
 
 
@@ -93,7 +93,7 @@ def _imprinted(pid: int, imprints: range) -> bool:
     try:
         with open(f"/proc/{pid}/limits", "rb") as file:
             _, _, limit = file.read().partition(b"Max file locks")
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return False
     soft = limit.split(maxsplit=1)[:1]
     return bool(soft) and soft[0].isdigit() and int(soft[0]) in imprints

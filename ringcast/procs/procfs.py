@@ -1,4 +1,4 @@
-"""Activity of a rank's processes, read from /proc."""
+"""Measure the activity of a rank's processes by /proc."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ENDING = 0x4  # PF_EXITING, among the flags of a process
 class ProcessProbe:
     """Reads the activity of silent ranks' processes for a `LivenessMonitor`.
 
-    `family` returns the processes of a rank; `speaker` the one that has joined, whose number may belong to another
-    namespace.
+    `family` returns the processes of a rank; `speaker` the process that has joined, whose number may be one of another
+    PID namespace.
     """
 
     def __init__(self, family: Callable[[int], Collection[int]], speaker: Callable[[int], int]) -> None:
@@ -45,13 +45,13 @@ class ProcessProbe:
 
 
 def look_at(pids: Collection[int], speaker: int) -> Activity:
-    """Return the activity of a rank's processes; if the one that has joined was stopped, only that of this one."""
+    """Return the activity of a rank's processes; if the process that joined is stopped, only this one's activity."""
     seen = activity([speaker]) if speaker in pids else None
     return seen if seen is not None and set(seen.states) == {"T"} else activity(pids)
 
 
 def activity(pids: Iterable[int]) -> Activity:
-    """Return the total activity of these processes; those that have ended meanwhile do not count."""
+    """Return the total activity of these processes; processes that have ended do not count."""
     states, ticks, traffic, traced = "", 0, 0, False
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ def activity(pids: Iterable[int]) -> Activity:
 
 
 def started(pid: int) -> int:
-    """Return when a process has started, which tells it from others that have its number later; 0 if it is not there.
+    """Return a process's start time, by which it differs from a later one with its number; 0 if there is none.
 
     >>> started(os.getpid()) > 0
     True
@@ -75,9 +75,9 @@ def started(pid: int) -> int:
 
 
 def lives(pid: int, since: int) -> bool:
-    """Return whether the process with this number is the one that has `started` then, and is not about to end.
+    """Return whether the process with this number `started` at `since`, and is not about to end.
 
-    The files of one that ends belong to root in /proc, also before its parent learns of the end.
+    The files of a process that ends belong to root in /proc, also before its parent learns of the end.
 
     >>> lives(os.getpid(), started(os.getpid()))
     True
@@ -90,7 +90,7 @@ def lives(pid: int, since: int) -> bool:
 
 
 def _stat(path: str) -> list[str]:
-    """Return the fields after the name, which may hold anything."""
+    """Return the fields after the process's name; the name may contain any characters."""
     with open(path, "rb") as file:
         return file.read().decode(errors="replace").rpartition(")")[2].split()
 

@@ -1,4 +1,4 @@
-"""Time limits of failure detection, and how they depend on one another. Whoever watches takes its limits from `TIMING`.
+"""Define the time limits of failure detection, and check how they depend on one another; all users read `TIMING`.
 
 Three chains have to fit together:
 
@@ -6,7 +6,7 @@ Three chains have to fit together:
   them. Only after both must have acted does the launcher declare the ranks failed, so that no rank acts afterwards.
 * A link between two ranks is dead. The control plane waits with its decision until the launcher would have found that
   one of the two hosts is lost, as then the ranks on that host go.
-* A rank ends. Others notice that a connection is closed before the launcher has told the reason; they wait for it.
+* A rank ends. Others notice a closed connection before they learn the reason from the launcher; they wait for it.
 
 Imports nothing heavy: the watchdog is a process without third-party packages.
 """
@@ -33,50 +33,50 @@ class FailureTiming(NamedTuple):
     link_doubt: float = 3.0  # a link without an answer is tried with new connections
     link_stall: float = 8.0  # these decide whether it is dead
     link_hopeless: float = 60.0  # it is dead, though some of the connections are made
-    link_closed: float = 4.0  # a connection was closed, and the launcher has not told why
-    cut_off_beats: int = 6  # signs of life not heard of a rank that may be on a host that is cut off
-    accusation_settle: float = 1.0  # after the first dead link others are heard of
+    link_closed: float = 4.0  # a connection was closed, and the launcher has not said why
+    cut_off_beats: int = 6  # signs of life missed from a rank whose host may be cut off
+    accusation_settle: float = 1.0  # after the first dead link, reports of other dead links are awaited
 
-    settle: float = 0.5  # a rank that failed ends by itself, before the others are told
+    settle: float = 0.5  # a rank that failed ends by itself, before the others learn of it
     report_grace: float = 0.8  # a rank that lost a connection waits for the reason
     grace: float = 1.0  # the others raise their own errors, before they are asked to end
     terminate: float = 2.5  # they end after SIGTERM, before they are killed
 
     interrupted: float = 5.0  # ranks end after a signal to the launcher, before they are killed …
-    grace_period: float = 30.0  # … and after SIGTERM whoever sent it waits so long before SIGKILL (Slurm, Kubernetes)
+    grace_period: float = 30.0  # … and after SIGTERM its sender (Slurm, Kubernetes) waits so long before SIGKILL
     ending: float = 5.0  # the launcher kills the ranks, takes their last output and reports
 
     @property
     def heard(self) -> float:
-        """Seconds of silence after which an end gets no signs of life: the last answer may still be under way."""
+        """Seconds of silence after which one end gets no signs of life: the last answer may still be under way."""
         return 3 * self.beat
 
     @property
     def watchdog_silence(self) -> float:
-        """An agent without a sign of life is hung: one that lives has given up by itself by then."""
+        """Seconds without a sign of life after which an agent is hung: a healthy one has given up by then."""
         return self.launcher_silence + self.beat
 
     @property
     def host_silence(self) -> float:
-        """A host of which nothing was heard is lost; its ranks have ended by then."""
+        """Seconds of silence after which a host is lost; its ranks have ended by then."""
         return self.launcher_silence + self.heard + self.margin
 
     @property
     def accusation_patience(self) -> float:
-        """From the first dead link on, until a lost host would be known."""
+        """Seconds from the first dead link until the launcher would have found a lost host."""
         return self.host_silence - self.link_stall
 
     @property
     def preempted(self) -> float:
-        """Ranks end after SIGTERM to the launcher, so that it can report before it is killed itself."""
+        """Seconds that ranks have after SIGTERM to the launcher, so that it can report before it is killed itself."""
         return self.within(self.grace_period)
 
     def within(self, period: float) -> float:
-        """Return the seconds that ranks have of a grace period which the launcher has."""
+        """Return the seconds that ranks have if the launcher has a grace period of `period` seconds."""
         return max(period - self.ending, period / 2)
 
     def broken(self) -> list[str]:
-        """Return the relations that do not hold, in words; empty for limits that fit together."""
+        """Return the relations that do not hold, as sentences; empty for limits that fit together."""
         relations = {
             "ranks are ended by the agent, or by its watchdog, before their host counts as lost": (
                 self.heard + self.watchdog_silence + self.kill <= self.host_silence
