@@ -141,7 +141,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: the launcher and the control plane do not wait for numpy."""
+    """Import a public name at its first use: the launcher and the control plane do not wait for numpy."""
     from importlib import import_module
 
     if name not in _HOMES:
@@ -151,7 +151,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _advice(name: str) -> str:
-    """Return where a name is that people look for in the module: in communicators."""
+    """Return advice on a name that users look for in the module, although it is a method of communicators."""
     from importlib.util import find_spec
 
     # Python asks for modules of the package before it imports them; these must not wait for numpy either.

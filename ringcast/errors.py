@@ -118,7 +118,7 @@ class LinkLost(RingcastError, ConnectionError):
 
 
 class PeerFailed(RingcastError):
-    """A rank that this one depends on is gone, failed, or has left the job.
+    """A rank that this one depends on has failed, has been lost, or has left the job.
 
     Attributes:
         rank: the rank that raises this.
@@ -217,7 +217,7 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         operation: the call and its number, a `Where` without the round.
         round: of the schedule, from 0; None before the first one.
         progress: share of the rounds that are over, from 0 to 1; None where that is not known.
-        cycle: the ranks of a deadlock, each of which waits for the next one; empty for a deadline.
+        cycle: the ranks of a deadlock; each waits for the next one; empty for a deadline.
         calls: the calls of the first ranks of the cycle, and their places in the program.
 
     >>> print(CollectiveTimeout(0, (1, 2), 5.0, Where("barrier", 7, 1)))

@@ -1,7 +1,7 @@
 """Events of a schedule's run: plain data for traces, benchmarks and the simulator alike.
 
-Times are seconds on the clock of the transport that ran the schedule (virtual on the simulated wire). What they tell of
-a whole job is in `ringcast.monitoring.trace`.
+Times are seconds on the clock of the transport that ran the schedule (virtual on the simulated wire).
+`ringcast.monitoring.trace` evaluates the events of a whole job.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class RoundStart:
-    """A rank begins a round: it has posted what it sends and receives."""
+    """A rank begins a round: it has posted its send and its receive."""
 
     rank: int
     operation: str

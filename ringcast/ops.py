@@ -119,7 +119,7 @@ class Op:
         arrays = [value for value in (left, right) if isinstance(value, np.ndarray)]  # of objects, masked, and the like
         if not arrays:
             return self.on_objects(left, right)
-        of_objects = any(array.dtype == object for array in arrays)  # as np.minimum of two gives either if one is NaN
+        of_objects = any(array.dtype == object for array in arrays)  # then np.minimum of two gives either if one is NaN
         return (np.frompyfunc(self.on_objects, 2, 1) if of_objects else self.fn)(left, right)
 
 
@@ -143,7 +143,7 @@ def compare(before: Callable[[Any, Any], Any], left: Any, right: Any) -> int:
 
 
 def _true(answer: Any) -> bool:
-    """Return the truth of a comparison: that of a container, or of any object, says nothing of the compared values."""
+    """Return the truth of a comparison; refuse other objects, whose truth says nothing about the compared values."""
     if isinstance(answer, Mapping) or not hasattr(type(answer), "__bool__"):
         raise TypeError(f"expected values that compare to True or False, not to {type(answer).__name__}")
     return bool(answer)
@@ -194,7 +194,7 @@ _IDENTITIES = frozenset(map(id, BUILT_IN))
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """Return the name of a function, or that of its class.
+    """Return the name of a function, or the name of its class.
 
     >>> name_of(len), name_of(functools.partial(max, 1))
     ('len', 'max')

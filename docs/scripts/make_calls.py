@@ -1,4 +1,4 @@
-"""Write the other forms of the calls, from those that block: python docs/scripts/make_calls.py.
+"""Write the other forms of the calls from the blocking ones: python docs/scripts/make_calls.py.
 
 A form has the arguments of its call but for the timeout, and the same overloads, with a request as the result, or a
 persistent call. A decorator could not say that to a type checker: parameters can be dropped from a ParamSpec only at
@@ -17,12 +17,12 @@ from pathlib import Path
 
 RINGCAST = Path(__file__).parents[2] / "ringcast"
 COMMUNICATOR, TOPOLOGY = RINGCAST / "communicator", RINGCAST / "topology"
-NOTE = "# Written by docs/scripts/make_calls.py from the calls that block: change those, and run it again.\n"
+NOTE = "# Written by docs/scripts/make_calls.py from the blocking calls: change these, and run it again.\n"
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way to make every call: how its methods are called, what they return, and what their examples do."""
+    """One way to make every call: names, results and examples of its methods."""
 
     name: str  # of its methods, with {} for the call
     result: str
@@ -46,11 +46,11 @@ class Target:
 NONBLOCKING = Form(
     "i{}",
     "Request[{}]",
-    "Begin `{}`, and return a request for what that returns.",
+    "Begin `{}`, and return a request for its result.",
     "return {caller}._begin({steps})",
     ("{call}.wait()",),
     {
-        "send": "The program may change the value again when it has waited for it.",
+        "send": "The program may change the value again when it has waited for the request.",
         "recv": "Only this request can be cancelled.",
     },
 )
@@ -79,15 +79,15 @@ TARGETS = [
         NONBLOCKING,
         SOURCES,
         "from ringcast.requests.request import Request\n",
-        '''"""The calls that do not block: each begins the call, and returns a request for its result."""
+        '''"""The nonblocking calls: each begins the call, and returns a request for its result."""
 
 
 class NonblockingCalls(Calls):
-    """The i-forms of the calls, of which each is the call without the `i`, but for its result.
+    """The i-forms of the calls: `iallreduce` begins an `allreduce`, and so on.
 
-    They take the same arguments, raise at once what is wrong with them, and return a `Request`, whose `wait` returns
-    what that call returns. All ranks make the same collectives in the same order; one that blocks is matched by its
-    i-form. Any number of calls may be under way.
+    They take the arguments of the blocking call, raise errors of arguments at once, and return a `Request`, whose
+    `wait` returns the result of the call. All ranks make the same collectives in the same order; a blocking one is
+    matched by its i-form. Any number of calls may be under way.
     """
 ''',
     ),
@@ -100,10 +100,10 @@ class NonblockingCalls(Calls):
 
 
 class PersistentCalls(Calls):
-    """The forms of the calls that begin later.
+    """The `_init` forms of the calls, which are started later.
 
-    They take the same arguments, raise what is wrong with them, and return a `Persistent`. Its `start` begins the call
-    with what the arrays hold then, its `wait` returns what the call returns.
+    They take the arguments of the blocking call, raise errors of arguments at once, and return a `Persistent`. Its
+    `start` begins the call with the present values of the arrays, its `wait` returns the result of the call.
     """
 ''',
     ),
@@ -112,7 +112,7 @@ class PersistentCalls(Calls):
         NONBLOCKING,
         BETWEEN_NEIGHBORS,
         "from ringcast.topology.neighbor_calls import Comm, NeighborCalls\n",
-        '''"""The collectives between neighbours that do not block."""
+        '''"""The nonblocking collectives between neighbours."""
 
 
 class NonblockingNeighborCalls(NeighborCalls[Comm]):
@@ -124,11 +124,11 @@ class NonblockingNeighborCalls(NeighborCalls[Comm]):
         PERSISTENT,
         BETWEEN_NEIGHBORS,
         "from ringcast.topology.neighbor_calls import Comm, NeighborCalls\n",
-        '''"""The collectives between neighbours that are prepared once, and started again and again."""
+        '''"""The persistent collectives between neighbours: prepared once, started again and again."""
 
 
 class PersistentNeighborCalls(NeighborCalls[Comm]):
-    """The forms of the calls that begin later; see `Persistent`."""
+    """The `_init` forms of the calls, which are started later; see `Persistent`."""
 ''',
     ),
 ]

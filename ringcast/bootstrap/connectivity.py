@@ -81,7 +81,7 @@ def without(missing: Mapping[int, str], gone: Collection[int]) -> dict[int, str]
 def overdue(
     missing: Mapping[int, str], refused: Mapping[int, float], now: float, deadline: float, grace: float = GRACE
 ) -> list[int]:
-    """Return the peers that are to be given up: all at the deadline; before, those that refused a while ago.
+    """Return the peers that are to be given up: all at the deadline; before, the ones that refused a while ago.
 
     A peer that refuses may just have left or failed, and the notice of that may be on the way.
 

@@ -13,7 +13,7 @@ import fcntl
 import importlib.util
 import io
 import os
-import pdb  # noqa: T100 - the debugger is what this is about
+import pdb  # noqa: T100 - this module is a debugger
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,7 +127,7 @@ def _main(path: str) -> ModuleType:
 
 
 def _of_program(found: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback below this file and that of the debugger's own."""
+    """Return the part of a traceback below the frames of this file and of the debugger."""
     ours = (__file__, bdb.__file__)
     while found is not None and found.tb_next is not None and found.tb_frame.f_code.co_filename in ours:
         found = found.tb_next
@@ -136,7 +136,7 @@ def _of_program(found: TracebackType | None) -> TracebackType | None:
 
 @contextmanager
 def _terminal(config: WorkerConfig) -> Iterator[None]:
-    """Have the terminal as standard input, and from now on as standard output: what is printed comes in order."""
+    """Have the terminal as standard input, and from now on as standard output, so that all output is in order."""
     progress.draws(config.directory)  # no status line beside the prompt
     # O_NOCTTY: the terminal belongs to the session of the launcher.
     terminal = os.open(config.terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)

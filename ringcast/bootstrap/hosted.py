@@ -41,7 +41,7 @@ class RankSpec:
     nonce: int
     timeout: float | None
     deterministic: bool
-    key: str = field(repr=False)  # engines log the arguments of what fails
+    key: str = field(repr=False)  # engines log the arguments of failed tasks
     call: bytes = field(repr=False)  # the function and its arguments
 
     def config(self, address: str) -> WorkerConfig:
@@ -183,7 +183,7 @@ class Results:
 
 
 def spread(slots: Mapping[str, int], n: int) -> list[str]:
-    """Return the worker of each rank: as few ranks on a worker as possible, those of one worker in a row.
+    """Return the worker of each rank: as few ranks on a worker as possible; ranks of one worker are in a row.
 
     >>> spread({"a": 1, "b": 4, "c": 2}, 5)
     ['a', 'b', 'b', 'c', 'c']

@@ -1,6 +1,6 @@
 """A rank's inbox: its addresses, and the endpoint card that the other ranks get.
 
-Only what the transport needs is imported: on one host no start waits for TLS, and epoll need not be there.
+Modules are imported only for a transport that needs them: on one host no start waits for TLS, and none needs epoll.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def _map(config: WorkerConfig, shared: ShmTransport, cards: Sequence[EndpointCar
 
 
 def near_ranks(config: WorkerConfig, cards: Sequence[EndpointCard]) -> dict[int, str]:
-    """Return the ipc addresses of the ranks on this host; `cards` has those of all ranks."""
+    """Return the ipc addresses of the ranks on this host; `cards` are the cards of all ranks."""
     if not cards[config.rank].near:
         return {}
     found = colocation.reachable(colocation.system(), [card.near for card in cards])
@@ -325,7 +325,7 @@ def _cannot_listen(config: WorkerConfig, addresses: Sequence[str], error: zmq.ZM
     host = addresses[0].rpartition(":")[0]
     return RendezvousError(
         f"rank {config.rank} cannot listen at {host}: none of the ports {config.ports} is free; "
-        "end what uses them, or allow more (RINGCAST_PORTS, --port-range)"
+        "end the programs that use them, or allow more (RINGCAST_PORTS, --port-range)"
     )
 
 

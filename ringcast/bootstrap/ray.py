@@ -79,7 +79,7 @@ def on_ray(
         actors = [kind.remote(spec) for spec in job]
         _work(actors, results)
     finally:
-        for actor in actors:  # ends the actor, whatever it does
+        for actor in actors:  # ends the actor, also in the middle of a call
             with contextlib.suppress(Exception):
                 ray.kill(actor)
         with contextlib.suppress(Exception):

@@ -174,7 +174,7 @@ def published(path: Path, who: str) -> dict[str, object] | None:
     except FileNotFoundError:  # gone meanwhile
         return None
     except (OSError, ValueError) as error:
-        raise RendezvousError(f"cannot read {path}, where {who} told how to meet: {error}") from None
+        raise RendezvousError(f"cannot read {path}, in which {who} wrote how to meet: {error}") from None
     if not isinstance(content, dict):
         raise RendezvousError(f"{path} does not hold what {who} of this job writes; remove it")
     return content

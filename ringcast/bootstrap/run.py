@@ -32,7 +32,7 @@ from ringcast.wire.error_text import in_a_line, text_of
 Returned = TypeVar("Returned")
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
 SHARED = "ringcast-launch: the ranks share the cores: "  # how a line of the launcher begins, …
-_seen: set[str] = set()  # … and those that were shown: a session shows each once
+_seen: set[str] = set()  # … and the lines that were shown: a session shows each once
 TIMED_OUT = 124  # the launcher's exit code
 TAIL = 60  # lines of output that an error quotes at most
 
@@ -79,12 +79,12 @@ def run(
         A list of what `fn` returned, by rank.
 
     Raises:
-        RunFailed: some rank raised or died; names the first one, with its traceback. A note has what is known of the
-            others; standard error does not have it as well. Or a rank caught an error of
-            communication, and no shrink or agree followed.
+        RunFailed: some rank raised or died; names the first one, with its traceback. A note has the known facts on the
+            others, which standard error then does not show. Or a rank caught an error of communication, and no shrink
+            or agree followed.
         RunTimeout: it took longer than `timeout`, which is a RunFailed too. Communication has ended then, and so have
-            processes; nothing ends a thread that does not communicate: the error names those that still run.
-        OSError: what the ranks wrote cannot be written to this process's own streams.
+            processes; nothing ends a thread that does not communicate: the error names the ones that still run.
+        OSError: output of the ranks cannot be written to this process's own streams.
         ValueError: n, backend or timeout make no sense.
         TypeError: fn is no function, or n no integer.
 
@@ -150,7 +150,7 @@ def _run_threads(
 
 
 def _running(threads: Sequence[threading.Thread], until: float | None) -> tuple[int, ...]:
-    """Wait for the ends of all threads; return the ranks of those that still run then."""
+    """Wait for the ends of all threads, until a time; return the ranks whose threads still run then."""
     for thread in threads:
         thread.join(left(until))
     return tuple(rank for rank, thread in enumerate(threads) if thread.is_alive())
@@ -243,7 +243,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
 
 
 def _unseen(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines but for those on shared cores that an earlier run of this process has shown."""
+    """Yield the lines without the ones on shared cores that an earlier run of this process has shown."""
     for line in lines:
         if not line.startswith(SHARED):
             yield line
@@ -271,7 +271,7 @@ def _copy(source: Iterable[str], sink: TextIO | None, tail: deque[str]) -> None:
 
 
 def _copy_all(source: Iterable[str], sink: TextIO | None, tail: deque[str], lost: list[OSError | ValueError]) -> None:
-    """Copy as long as the sink can be written, and take the rest, so that the source never has to wait."""
+    """Copy while the sink can be written; then read the rest, so that the source never has to wait."""
     try:
         _copy(source, sink, tail)
     except (OSError, ValueError) as error:  # a ValueError if the program has closed the stream

@@ -1,4 +1,4 @@
-"""The time limit of a run as a whole."""
+"""The time limit of a run, with the start of its ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST = 1e9  # seconds; more is no limit, and more than the system can wait fo
 
 
 def deadline(timeout: Any) -> float | None:
-    """Return when a run that begins now has to be over, on the clock of `time.monotonic`; None: it may take for ever.
+    """Return the end of a run that begins now, on the clock of `time.monotonic`; None: it has no limit.
 
     Raises:
         ValueError: the timeout is no number of seconds above 0.
@@ -27,5 +27,5 @@ def deadline(timeout: Any) -> float | None:
 
 
 def left(until: float | None) -> float | None:
-    """Return the seconds until then, at least 0; None: no limit."""
+    """Return the seconds until a time of `deadline`, at least 0; None: no limit."""
     return None if until is None else max(0.0, until - time.monotonic())

@@ -40,7 +40,7 @@ from ringcast.wire.transport_kinds import KINDS, SHM
 KEY, JOINED = "RINGCAST_KEY", "RINGCAST_JOINED"
 WORLD = 1  # context number of the world communicator
 
-_NO_INPUT = "this rank has no standard input: ringcast-launch --stdin RANK gives it that of the launcher, as a terminal"
+_NO_INPUT = "this rank has no standard input: ringcast-launch --stdin RANK gives it the launcher's, as a terminal"
 _world: Communicator | None = None
 _config: WorkerConfig | None = None  # by which this process has joined its job, without the key
 _joined: child_processes.RankProcess | None = None  # this process, or the one from which it was forked
@@ -170,7 +170,7 @@ def finalize() -> None:
 
 
 def thread_group(endpoint: Endpoint) -> Group:
-    """Return the world of a rank that is a thread of this process."""
+    """Return the group of all ranks, for a rank that is a thread of this process."""
     return Group(endpoint, WORLD, NETWORKS["threads"], deterministic=worker.deterministic())
 
 

@@ -1,7 +1,7 @@
 """The collectives, as generators over a `Group`: check arguments, plan, run the stages, hand over the result.
 
-A Communicator drives one such generator; the simulated wire drives those of all ranks in one thread. Arrays travel as
-raw buffers; everything else as pickles, whole. Nothing is sent before the arguments of this rank have been checked.
+A Communicator drives one such generator; the simulated wire drives the generators of all ranks in one thread. Arrays
+travel as raw buffers; everything else as pickles, whole. Nothing is sent before this rank's arguments are checked.
 """
 
 from ringcast.collectives.alltoall import alltoall, alltoallv

@@ -54,12 +54,12 @@ def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, 
     if recvcounts is not None:
         recvcounts = check_counts(told, "alltoallv", recvcounts, group.size, "recvcounts")
         if recvcounts[rank] != rows[rank]:
-            expected = f"expected {rows[rank]} at [{rank}], what this rank has for itself, got {recvcounts[rank]}"
+            expected = f"expected {rows[rank]} at [{rank}], the rows of this rank for itself, got {recvcounts[rank]}"
             raise ArgumentError(told, "alltoallv", "recvcounts", expected)
     if array is None:
         no_out(group, "alltoallv", out)
         return (yield from _swap_lists(group, value, rows, recvcounts, choice))
-    # No rank knows how much there is in all: the choice is that for no data.
+    # No rank knows the size of all data: the algorithm is chosen as for no data.
     stage = plan(group, "alltoallv", choice, Data(dtype_name(array.dtype), array.shape[1:]))
     check_out_rows(group, "alltoallv", out, array)
     theirs = (yield from _counts(group, array, rows)) if recvcounts is None else recvcounts

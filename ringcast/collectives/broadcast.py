@@ -57,7 +57,7 @@ def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
 
 
 def bcast_into(group: Group, line: Array, root: int) -> Steps[None]:
-    """Fill the bytes of all ranks with the root's; all ranks know their number, so that nothing announces it."""
+    """Fill the bytes of all ranks with the root's; all ranks know their number, so no announcement is sent."""
     yield from _move(group, line, plan(group, "bcast", AUTOMATIC, Data.of(line), root=root, name="bcast_into"))
 
 
@@ -101,8 +101,8 @@ class _Arriving:
 
 
 def _buffer(group: Group, value: Any) -> Array | None:
-    """Return the array that another rank than the root has given to be filled."""
-    # A numpy scalar is no buffer: it cannot be changed, as little as other objects that ranks may pass.
+    """Return the array to fill on a rank other than the root; None without one."""
+    # A numpy scalar is no buffer, as it cannot be changed; ranks may also pass other objects, which are ignored.
     if isinstance(value, np.generic) or as_array(value) is None:
         return None
     line = flat(value) if order_of(value) else value
@@ -119,7 +119,7 @@ def _check_buffer(group: Group, buffer: Array, arriving: _Arriving) -> None:
         return
     mine = f"a buffer of shape {buffer.shape}, dtype {dtype_name(buffer.dtype)}"
     raise ArgumentError(
-        group.endpoint.rank, "bcast", "value", f"expected room for what the root sends, {theirs}, got {mine}"
+        group.endpoint.rank, "bcast", "value", f"expected room for the root's value, {theirs}, got {mine}"
     )
 
 

@@ -82,7 +82,7 @@ class Explanation:
 class Size:
     """The arguments that give the size of a call's data; see `Communicator.explain`.
 
-    A `dtype` other than the default must be that of the array, if there is one.
+    A `dtype` other than the default must equal the array's, if there is one.
     """
 
     value: Any = None
@@ -212,7 +212,7 @@ def _data(group: Group, collective: str, size: Size) -> _Data:
         )
     if nbytes is not None and (value is not None or counts is not None):
         raise ArgumentError(
-            group.endpoint.rank, collective, "nbytes", "expected None, as a value or counts tell the size"
+            group.endpoint.rank, collective, "nbytes", "expected None, as a value or counts give the size"
         )
     if value is not None:
         data = _data_of_value(group, collective, value, counts)
@@ -229,7 +229,7 @@ def _data(group: Group, collective: str, size: Size) -> _Data:
 def _dtype(group: Group, collective: str, dtype: Any) -> np.dtype[Any]:
     try:
         described: np.dtype[Any] = np.dtype(dtype)
-    except Exception:  # a TypeError, or what the object's own repr raises, which numpy shows in it
+    except Exception:  # a TypeError, or an error of the object's own repr, which numpy calls for its message
         raise ArgumentError(
             group.endpoint.rank, collective, "dtype", f"expected a dtype of numpy, got {safe_text(dtype)}"
         ) from None
@@ -246,12 +246,12 @@ def _check_dtype(group: Group, collective: str, array: Array | None, dtype: Any)
     if _dtype(group, collective, dtype) not in (given, np.dtype(Size().dtype)):
         got = "a Python object" if given is None else dtype_name(given)
         raise ArgumentError(
-            group.endpoint.rank, collective, "dtype", f"expected that of the value, {got}, got {safe_text(dtype)}"
+            group.endpoint.rank, collective, "dtype", f"expected the dtype of the value, {got}, got {safe_text(dtype)}"
         )
 
 
 def _items(group: Group, collective: str, nbytes: Any, dtype: np.dtype[Any]) -> int:
-    """Return how many items `nbytes` are; those of regular parts must be as many for each rank."""
+    """Return the number of items in `nbytes`; regular parts must have the same number on each rank."""
     equal = COLLECTIVES[collective].parts is Parts.EQUAL
     unit = dtype.itemsize * (group.size if equal else 1)
     if isinstance(nbytes, int | np.integer) and nbytes >= 0 and nbytes % unit == 0:
@@ -283,7 +283,7 @@ def _data_of_rows(group: Group, collective: str, array: Array, counts: Sequence[
     whole = COLLECTIVES[collective].whole
     if counts is None and not whole:
         raise ArgumentError(
-            group.endpoint.rank, collective, "counts", "expected those of all ranks; nothing is exchanged here"
+            group.endpoint.rank, collective, "counts", "expected the counts of all ranks; nothing is exchanged here"
         )
     if counts is None:
         rows = even(len(array), group.size)

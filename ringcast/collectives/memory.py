@@ -140,9 +140,9 @@ def _neighbor_allgather(given: Arguments) -> Iterator[Use]:
 
 
 def _straight(given: Arguments, *, exchanged: bool) -> Iterator[Use]:
-    """Rows that come must not overwrite others that go, so a value that shares memory with `out` is copied.
+    """Arriving rows must not overwrite unsent ones, so a value that shares memory with `out` is copied.
 
-    That is done when the numbers of rows have been `exchanged`, if they are.
+    If the numbers of rows are exchanged, the copy is made after that (`exchanged`).
     """
     value, out = _array(given["value"]), _array(given["out"])
     if value is not None:

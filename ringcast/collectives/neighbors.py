@@ -133,7 +133,7 @@ def _told(near: Neighbors, name: str, argument: str, counts: Any, mine: tuple[in
     theirs = check_counts(rank, name, counts, len(near.schedule.sources), argument)
     for place, into in near.schedule.own:
         if theirs[into] != mine[place]:
-            expected = f"expected {mine[place]} at [{into}], what this rank has for itself, got {theirs[into]}"
+            expected = f"expected {mine[place]} at [{into}], the rows of this rank for itself, got {theirs[into]}"
             raise ArgumentError(rank, name, argument, expected)
     return theirs
 
@@ -246,7 +246,7 @@ def _move_objects(near: Neighbors, name: str, outgoing: list[Any], own: list[Any
 
 
 def _joined(near: Neighbors, name: str, argument: str, lists: list[Any], counts: tuple[int, ...] | None) -> list[Any]:
-    """Return the objects of all sources; their numbers must be those that the program has given."""
+    """Return the objects of all sources; their numbers must equal the program's `counts`, if given."""
     came = [one or [] for one in lists]
     lengths = tuple(map(len, came))
     if counts is not None and any(

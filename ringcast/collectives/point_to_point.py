@@ -1,6 +1,6 @@
 """Point-to-point: send, recv, sendrecv and probe. A message meets a receive of its source and tag.
 
-All of them make the same `Call`, as any sort of send meets any sort of receive: ranks agree on nothing but the tag.
+All of them make the same `Call`, as any kind of send meets any kind of receive: ranks agree on nothing but the tag.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ringcast.ops import Array
 
 
 def rows_of(group: Group, operation: str, value: Any) -> Array:
-    """Return an array that can be concatenated with those of other ranks."""
+    """Return an array that can be concatenated with the arrays of other ranks."""
     array = as_array(value)
     if array is None or array.ndim == 0:
         expected = f"expected an array of 1 dimension or more, got {in_words(value, texts='value.tolist()')}"

@@ -81,7 +81,7 @@ def scatterv(group: Group, value: Any, counts: Any, root: int, out: Any, choice:
     rows = tuple(record["rows"])
     if counts is not None and counts != rows:
         raise ArgumentError(
-            group.endpoint.rank, "scatterv", "counts", f"expected those of the root, {rows}, got {safe_text(counts)}"
+            group.endpoint.rank, "scatterv", "counts", f"expected the root's counts, {rows}, got {safe_text(counts)}"
         )
     _check_out(group, "scatterv", out, record)
     if record["dtype"] == OBJECT:
@@ -147,10 +147,10 @@ def hand_out(
     root: int,
     choice: Choice,
 ) -> Steps[Array]:
-    """Scatter the rows of the root's array; returns those of this rank, which lie in it, or in received memory.
+    """Scatter the rows of the root's array; return this rank's rows, a view of that array or of received memory.
 
-    All ranks know shape and dtype. Inner ranks of the tree receive rows to pass on into an array of the full
-    size, of which the system backs only the pages that are used.
+    All ranks know shape and dtype. Inner ranks of the tree receive rows to pass on into an array of the full size; the
+    system backs only its used pages.
     """
     whole = np.empty((sum(rows), *row), dtype) if array is None else array
     items = tuple(n * prod(row) for n in rows)

@@ -16,7 +16,7 @@ from ringcast.engine.objects import decode_apart, encode_apart, pack_record, unp
 from ringcast.ops import Array
 from ringcast.protocol.operations import put_into_views
 
-APART = 16 << 10  # bytes of a buffer in an object that travels as a frame of its own, and is not copied into the pickle
+APART = 16 << 10  # a buffer of so many bytes in an object, or more, is a frame of its own: no copy into the pickle
 
 _OBJECT = memoryview(pack_record({"kind": "object"}))
 

@@ -56,7 +56,7 @@ class Group:
     network: Network
     observe: Observer | None = None
     on_stage: Callable[[StagePlan, float], None] | None = None  # called after each stage, with the seconds it took
-    hosts: Hosts = ()  # which ranks share a host
+    hosts: Hosts = ()  # of each rank; ranks with equal ones share a host
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
     plans: dict[object, StagePlan] = field(default_factory=dict)  # of calls that were made, as programs repeat them
     acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
@@ -84,7 +84,7 @@ class Group:
 
 
 def part(group: Group, context: int, members: tuple[int, ...], hosts: Hosts) -> Group:
-    """Return a group of some members of another one, or all, that has its own number and nothing behind it."""
+    """Return a group of some members of another one, or all, with a context of its own and no calls made yet."""
     fresh: dict[str, Any] = {"plans": {}, "acknowledged": frozenset(), "votes": 0, "vote": None, "decision": None}
     return replace(group, context=context, members=members, hosts=hosts, derived=True, **fresh)
 
@@ -116,7 +116,7 @@ class StagePlan:
 
     @property
     def whole(self) -> bool:
-        """Whether every rank gets the whole vector, of which the caller takes a part."""
+        """Whether every rank gets the whole vector; the caller then takes its part."""
         return find(self.collective, self.algorithm).whole
 
     def prepared(self, group: Group) -> tuple[Schedule, Sequence[Step]]:
@@ -163,7 +163,7 @@ def plan(
 
     Args:
         group: the communicator.
-        collective: whose table of algorithms; `name` is what errors call the stage, if something else.
+        collective: its table of algorithms is used; errors name the stage `name`, if that is given.
         choice: the user's choice of the algorithm.
         data: the data that the stage moves.
         root: where there is one.

@@ -8,7 +8,7 @@ from ringcast.errors import UsageError
 
 
 class Wildcard(Enum):
-    """Anything, where a receive otherwise names something. No number: `rank - 1` of rank 0 must not mean it."""
+    """A wildcard for the source or the tag of a receive. It is no number: rank 0's `rank - 1` must not mean it."""
 
     SOURCE = "ANY_SOURCE"
     TAG = "ANY_TAG"

@@ -49,7 +49,7 @@ class Communicator(
     methods name the usual ones, `explain` all of them.
 
     Attributes:
-        timeout: seconds that a call may take if it says nothing else; None means no limit.
+        timeout: seconds that a call without a `timeout` of its own may take; None means no limit.
 
     Arguments that mean the same in all methods:
         root: the rank that has or gets everything, 0 <= root < size; equal on all ranks.
@@ -60,12 +60,12 @@ class Communicator(
         algorithm: a name from `explain`, instead of the automatic choice; equal on all ranks (bcast: the root's
             counts).
         nblocks: number of blocks n, 1 or more, for algorithms that cut the data; otherwise as `algorithm`.
-        timeout: seconds, above 0, before `CollectiveTimeout`; None: those of the communicator.
+        timeout: seconds, above 0, before `CollectiveTimeout`; None: the `timeout` of the communicator.
 
     Raises:
-        ArgumentError: an argument cannot work. Raised before anything is sent, but where a method says otherwise.
-        UsageError: another thread than that which made the communicator, unless `progress_thread` was called; a forked
-            child; a call after `finalize`, or one whose arrays a call under way uses.
+        ArgumentError: an argument cannot work. Raised before anything is sent, unless a method says otherwise.
+        UsageError: the caller is a forked child, or, without `progress_thread`, another thread than the one that made
+            the communicator; the call comes after `finalize`, or a call under way uses its arrays.
         ObjectsRefused: a Python object, where the job takes only arrays (RINGCAST_NO_PICKLE=1).
         CollectiveMismatch: other ranks make another call, or pass another dtype, shape, root, op or count.
         CollectiveTimeout: the call took longer than `timeout`; or it can never end, as ranks wait for each other.

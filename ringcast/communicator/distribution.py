@@ -176,8 +176,8 @@ class Distribution(Calls):
             An array with `counts[rank]` rows, of the root's dtype, or a list of `counts[rank]` objects.
 
         Raises:
-            ArgumentError: counts do not add up; or, found when the root's arrive, they are others, or `out` does not
-                fit, and the communicator is given up.
+            ArgumentError: counts do not add up. Or, found when the root's record has come, so that the communicator is
+                given up: counts differ from the root's, or `out` does not fit.
 
         >>> comm.scatterv(np.arange(4.0), counts=[4])
         array([0., 1., 2., 3.])
@@ -281,7 +281,7 @@ class Distribution(Calls):
             value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype. Or
                 a list or tuple of objects.
             counts: p numbers: the rows of each rank, also 0; equal on all ranks. None on all ranks: they are exchanged,
-                and so are the widths of texts and the units of times: the result gets what all have in common.
+                and so are the widths of texts and the units of times: the result's dtype has room for all of them.
             out: with sum(counts) rows; ignored on ranks other than the root.
 
         Returns:

@@ -15,7 +15,7 @@ from ringcast.requests.types import Scalar, Value
 
 
 class Exchange(Calls):
-    """Collectives in which every rank gives values and gets those of others."""
+    """Collectives in which every rank gives values and gets values of others."""
 
     @overload
     def allgather(
@@ -109,13 +109,13 @@ class Exchange(Calls):
 
         Cost: q rounds of 8 bytes a rank if counts are left out. Then q rounds, or n-1+q for very irregular counts
         (Träff 2022, Algorithm 9), or (p-1)n around a ring, where transfers hide the rounds (Träff et al. 2010); every
-        rank receives exactly what the others contribute.
+        rank receives exactly the rows of the others.
 
         Args:
             value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype. Or
                 a list or tuple of objects.
             counts: p numbers: the rows of each rank, also 0; equal on all ranks. None on all ranks: they are exchanged,
-                and so are the widths of texts and the units of times: the result gets what all have in common.
+                and so are the widths of texts and the units of times: the result's dtype has room for all of them.
             out: with sum(counts) rows.
 
         Returns:
@@ -142,12 +142,12 @@ class Exchange(Calls):
         A sorted array is one that `np.sort` leaves as it is: NaNs come last. Items that are equal without the same
         bits, as 0.0 and -0.0, stand next to each other in an order that may differ between ranks.
 
-        Cost: q rounds of 8 bytes a rank for the counts, then q rounds, in which every rank receives exactly what the
-        others contribute and merges what it has (Lang 2025, Algorithm 2). Memory: the result, and half of it to merge.
+        Cost: q rounds of 8 bytes a rank for the counts, then q rounds, in which every rank receives exactly the items
+        of the others, and merges (Lang 2025, Algorithm 2). Memory: the result, and half of it to merge.
 
         Args:
             array: a sorted array of one dimension and any length, also 0; of one dtype on all ranks.
-            out: with as many items as all ranks have together.
+            out: with room for exactly the items of all ranks.
 
         Returns:
             An array of one dimension and of the same dtype, with the items of all ranks.
@@ -271,8 +271,8 @@ class Exchange(Calls):
     ) -> Value:
         """Return the value of rank - `distance` (mod p): every value moves on by `distance` ranks, or back if negative.
 
-        Cost: one round of m bytes, m those of one value; with `algorithm` along the links of a ring, a mesh or a
-        hypercube (Grama et al. 2003).
+        Cost: one round of m bytes, where m is the size of one value; with `algorithm` along the links of a ring, a mesh
+        or a hypercube (Grama et al. 2003).
 
         Args:
             value: an array or scalar, of one shape and dtype on all ranks, or an object.

@@ -26,7 +26,7 @@ class Files(Calls):
     def bcast_into(self, buffer: Any, root: int = 0, *, timeout: float | None = None) -> None:
         """Copy the root's bytes into the memory of all other ranks, in place: a mapped file, an array, a bytearray.
 
-        All ranks know the number of bytes, so that nothing announces it, and types do not matter.
+        All ranks know the number of bytes, so no announcement is sent, and types do not matter.
 
         Cost: n-1+q rounds, in which every rank receives m bytes (Träff 2022, Algorithm 6). Memory: at most 4 MB beside
         the buffer, whatever its size.
@@ -73,7 +73,7 @@ class Files(Calls):
 
         Args:
             source: path of a file, or of several, on the root; other ranks' are ignored. `NAME/` with `recursive`
-                means what is in the directory.
+                means the contents of the directory.
             target: path on each other rank: a directory if it ends with "/" or is one; for several sources it is made.
             recursive: directories are copied with all that is in them.
             preserve: keep times of changes and all permission bits.
@@ -85,8 +85,8 @@ class Files(Calls):
                 package zstandard, on every rank. "auto": if every rank has it, and while it makes the copy faster, as
                 the root measures it. "none": never.
             sparse: in files that are new, blocks of 4 KiB that are zero become holes; no room is allocated for them.
-            slow: seconds. A rank is left out when the others have waited so long for its disk, beyond what they wait
-                for the quickest one; what has arrived there is kept. None: they wait as long as it takes.
+            slow: seconds. A rank is left out when the others have waited so much longer for its disk than for the
+                quickest one; its received data are kept. None: they wait as long as it takes.
             progress: called on the root after each piece.
 
         Returns:

@@ -150,9 +150,9 @@ class Groups(Calls):
 
         Args:
             destinations: the ranks to which this rank sends, in the order in which it gives them values.
-            sources: the ranks from which it receives, in the order in which it gets their values; they must be those
-                that have this rank among their destinations. None: in rank order. Ranks may differ in whether they
-                give them.
+            sources: the ranks from which it receives, in the order in which it gets their values: all ranks that have
+                this rank among their destinations, each as often, and no others. None: these, in rank order. Ranks may
+                differ in whether they give sources.
 
         Returns:
             A `Topology`, whose calls send to `destinations` and receive from `sources`.

@@ -38,8 +38,8 @@ class Lifetime(Calls):
         Cost: as `barrier`.
 
         Raises:
-            UsageError: also for the communicator that `init` has returned: that is left by `finalize`; or nobody has
-                waited for a request of this one, which stays in use.
+            UsageError: also for the communicator that `init` has returned, which `finalize` leaves; or a request of
+                this communicator was not waited for: it then stays in use.
 
         >>> part = comm.dup()
         >>> part.free()
@@ -59,13 +59,14 @@ class Lifetime(Calls):
     def finalize(self) -> None:
         """Leave the job and give everything back; idempotent.
 
-        Not collective: nobody waits for anybody. A communicator that was made from another one is only freed; this rank
-        stays in the job.
+        Not collective: no rank waits for another. A communicator that was made from another one is only freed; this
+        rank stays in the job.
 
         Raises:
-            CollectiveMismatch: the last call, a broadcast as it may be, was not the same on other ranks.
-            UsageError: nobody has waited for a request; the job has failed. A communicator that was made from another
-                one stays in use, and the job goes on.
+            CollectiveMismatch: the last call differed from the calls of other ranks, and ended here before that was
+                found, as a broadcast may at its root.
+            UsageError: a request was not waited for; the job has failed. A communicator that was made from another one
+                stays in use instead, and the job goes on.
 
         >>> comm.finalize()
         >>> comm.closed
@@ -111,7 +112,7 @@ class Lifetime(Calls):
 
 
 def expire(communicator: Lifetime) -> None:
-    """Let a communicator make no calls any more; whoever has made it retires it."""
+    """Let a communicator make no calls any more; its maker retires it."""
     communicator._closed = True
 
 

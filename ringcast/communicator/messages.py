@@ -87,8 +87,8 @@ class Messages(Calls):
         Cost: see `send`.
 
         Args:
-            source: the rank that sends it; ANY_SOURCE: whichever; None: nothing is received.
-            tag: that of the message; ANY_TAG: whichever.
+            source: the rank that sends the message; ANY_SOURCE: any rank; None: nothing is received.
+            tag: the tag of the message; ANY_TAG: any tag.
             out: a writeable C-contiguous array of the message's dtype, with as many items or more: an array is put
                 there, without a copy.
             status: is filled with source, tag and size of the message.
@@ -165,7 +165,7 @@ class Messages(Calls):
         Args:
             value: an array or scalar of any shape and dtype, or an object; ignored if `dest` is None.
             dest: the rank that gets it; None: nothing is sent.
-            source: the rank whose value is awaited; ANY_SOURCE: whichever; None: nothing is received.
+            source: the rank that sends the value; ANY_SOURCE: any rank; None: nothing is received.
             tag: 0 to 2**32-1, the same on both ends of a message.
             out: see `recv`; memory that it shares with `value` is copied first.
             status: see `recv`.
@@ -185,7 +185,7 @@ class Messages(Calls):
 
         Args:
             source: a rank, or ANY_SOURCE.
-            tag: that of the message; ANY_TAG: whichever.
+            tag: the tag of the message; ANY_TAG: any tag.
 
         Returns:
             A Status with its source, its tag and its size in bytes. A `recv` with this source and tag takes the

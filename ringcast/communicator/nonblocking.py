@@ -1,5 +1,5 @@
-# Written by docs/scripts/make_calls.py from the calls that block: change those, and run it again.
-"""The calls that do not block: each begins the call, and returns a request for its result."""
+# Written by docs/scripts/make_calls.py from the blocking calls: change these, and run it again.
+"""The nonblocking calls: each begins the call, and returns a request for its result."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ringcast.requests.types import Operator, Scalar, Value
 
 
 class NonblockingCalls(Calls):
-    """The i-forms of the calls, of which each is the call without the `i`, but for its result.
+    """The i-forms of the calls: `iallreduce` begins an `allreduce`, and so on.
 
-    They take the same arguments, raise at once what is wrong with them, and return a `Request`, whose `wait` returns
-    what that call returns. All ranks make the same collectives in the same order; one that blocks is matched by its
-    i-form. Any number of calls may be under way.
+    They take the arguments of the blocking call, raise errors of arguments at once, and return a `Request`, whose
+    `wait` returns the result of the call. All ranks make the same collectives in the same order; a blocking one is
+    matched by its i-form. Any number of calls may be under way.
     """
 
     @overload
@@ -38,7 +38,7 @@ class NonblockingCalls(Calls):
     def ibcast(
         self, value: Any = None, root: int = 0, *, algorithm: str | None = None, nblocks: int | None = None
     ) -> Request[Any]:
-        """Begin `bcast`, and return a request for what that returns.
+        """Begin `bcast`, and return a request for its result.
 
         >>> comm.ibcast(np.arange(3)).wait()
         array([0, 1, 2])
@@ -56,7 +56,7 @@ class NonblockingCalls(Calls):
     def iscatter(
         self, values: Any = None, root: int = 0, *, out: Array | None = None, algorithm: str | None = None
     ) -> Request[Any]:
-        """Begin `scatter`, and return a request for what that returns.
+        """Begin `scatter`, and return a request for its result.
 
         >>> comm.iscatter([{"part": 0}]).wait()
         {'part': 0}
@@ -102,7 +102,7 @@ class NonblockingCalls(Calls):
         out: Array | None = None,
         algorithm: str | None = None,
     ) -> Request[Any]:
-        """Begin `scatterv`, and return a request for what that returns.
+        """Begin `scatterv`, and return a request for its result.
 
         >>> comm.iscatterv(np.arange(4.0), counts=[4]).wait()
         array([0., 1., 2., 3.])
@@ -124,7 +124,7 @@ class NonblockingCalls(Calls):
     def igather(
         self, value: Any, root: int = 0, *, out: Array | None = None, algorithm: str | None = None
     ) -> Request[Any]:
-        """Begin `gather`, and return a request for what that returns.
+        """Begin `gather`, and return a request for its result.
 
         >>> comm.igather(np.arange(3)).wait()
         array([[0, 1, 2]])
@@ -160,7 +160,7 @@ class NonblockingCalls(Calls):
         out: Array | None = None,
         algorithm: str | None = None,
     ) -> Request[Any]:
-        """Begin `gatherv`, and return a request for what that returns.
+        """Begin `gatherv`, and return a request for its result.
 
         >>> comm.igatherv(np.ones((2, 2)), counts=[2]).wait()
         array([[1., 1.],
@@ -188,7 +188,7 @@ class NonblockingCalls(Calls):
     def iallgather(
         self, value: Any, *, out: Array | None = None, algorithm: str | None = None, nblocks: int | None = None
     ) -> Request[Any]:
-        """Begin `allgather`, and return a request for what that returns.
+        """Begin `allgather`, and return a request for its result.
 
         >>> comm.iallgather("text").wait()
         ['text']
@@ -224,7 +224,7 @@ class NonblockingCalls(Calls):
         algorithm: str | None = None,
         nblocks: int | None = None,
     ) -> Request[Any]:
-        """Begin `allgatherv`, and return a request for what that returns.
+        """Begin `allgatherv`, and return a request for its result.
 
         >>> comm.iallgatherv(np.arange(3)).wait()
         array([0, 1, 2])
@@ -234,7 +234,7 @@ class NonblockingCalls(Calls):
     def imerge_sorted(
         self, array: NDArray[Scalar], *, out: Array | None = None, algorithm: str | None = None
     ) -> Request[NDArray[Scalar]]:
-        """Begin `merge_sorted`, and return a request for what that returns.
+        """Begin `merge_sorted`, and return a request for its result.
 
         >>> comm.imerge_sorted(np.array([1, 2, 2])).wait()
         array([1, 2, 2])
@@ -250,7 +250,7 @@ class NonblockingCalls(Calls):
         self, value: Sequence[Value], *, out: Array | None = None, algorithm: str | None = None
     ) -> Request[list[Value]]: ...
     def ialltoall(self, value: Any, *, out: Array | None = None, algorithm: str | None = None) -> Request[Any]:
-        """Begin `alltoall`, and return a request for what that returns.
+        """Begin `alltoall`, and return a request for its result.
 
         >>> comm.ialltoall(["for rank 0"]).wait()
         ['for rank 0']
@@ -286,7 +286,7 @@ class NonblockingCalls(Calls):
         out: Array | None = None,
         algorithm: str | None = None,
     ) -> Request[Any]:
-        """Begin `alltoallv`, and return a request for what that returns.
+        """Begin `alltoallv`, and return a request for its result.
 
         >>> comm.ialltoallv(np.arange(3), counts=[3]).wait()
         array([0, 1, 2])
@@ -297,7 +297,7 @@ class NonblockingCalls(Calls):
     def ishift(
         self, value: Value, distance: int, *, out: Array | None = None, algorithm: str | None = None
     ) -> Request[Value]:
-        """Begin `shift`, and return a request for what that returns.
+        """Begin `shift`, and return a request for its result.
 
         >>> comm.ishift(np.arange(3), 1).wait()
         array([0, 1, 2])
@@ -314,7 +314,7 @@ class NonblockingCalls(Calls):
         algorithm: str | None = None,
         nblocks: int | None = None,
     ) -> Request[Value | None]:
-        """Begin `reduce`, and return a request for what that returns.
+        """Begin `reduce`, and return a request for its result.
 
         >>> comm.ireduce(np.array([1.5, 2.5]), ringcast.MAX).wait()
         array([1.5, 2.5])
@@ -331,7 +331,7 @@ class NonblockingCalls(Calls):
         algorithm: str | None = None,
         nblocks: int | None = None,
     ) -> Request[Value]:
-        """Begin `allreduce`, and return a request for what that returns.
+        """Begin `allreduce`, and return a request for its result.
 
         >>> comm.iallreduce(np.arange(3), out=np.zeros(3, int)).wait()
         array([0, 1, 2])
@@ -370,7 +370,7 @@ class NonblockingCalls(Calls):
         algorithm: str | None = None,
         nblocks: int | None = None,
     ) -> Request[Any]:
-        """Begin `reduce_scatter`, and return a request for what that returns.
+        """Begin `reduce_scatter`, and return a request for its result.
 
         >>> comm.ireduce_scatter(np.arange(4)).wait()
         array([0, 1, 2, 3])
@@ -381,7 +381,7 @@ class NonblockingCalls(Calls):
     def iscan(
         self, value: Value, op: Operator = SUM, *, out: Array | None = None, algorithm: str | None = None
     ) -> Request[Value]:
-        """Begin `scan`, and return a request for what that returns.
+        """Begin `scan`, and return a request for its result.
 
         >>> comm.iscan(np.arange(3)).wait()
         array([0, 1, 2])
@@ -399,7 +399,7 @@ class NonblockingCalls(Calls):
     def iexscan(
         self, value: Any, op: Operator = SUM, *, out: Array | None = None, algorithm: str | None = None
     ) -> Request[Any]:
-        """Begin `exscan`, and return a request for what that returns.
+        """Begin `exscan`, and return a request for its result.
 
         >>> comm.iexscan(np.arange(3), out=np.zeros(3, int)).wait()
         array([0, 0, 0])
@@ -407,16 +407,16 @@ class NonblockingCalls(Calls):
         return self._begin(collectives.exscan(self._group, value, as_op(op), out, Choice(algorithm)))
 
     def ibarrier(self) -> Request[None]:
-        """Begin `barrier`, and return a request for what that returns.
+        """Begin `barrier`, and return a request for its result.
 
         >>> comm.ibarrier().wait()
         """
         return self._begin(collectives.barrier(self._group))
 
     def isend(self, value: object, dest: int | None, tag: int = 0) -> Request[None]:
-        """Begin `send`, and return a request for what that returns.
+        """Begin `send`, and return a request for its result.
 
-        The program may change the value again when it has waited for it.
+        The program may change the value again when it has waited for the request.
 
         >>> comm.isend({"a": 1}, dest=0, tag=7).wait()
         >>> comm.recv(0, tag=7)
@@ -444,7 +444,7 @@ class NonblockingCalls(Calls):
     def irecv(
         self, source: Source = ANY_SOURCE, tag: Tag = ANY_TAG, *, out: Any = None, status: Status | None = None
     ) -> Request[Any]:
-        """Begin `recv`, and return a request for what that returns.
+        """Begin `recv`, and return a request for its result.
 
         Only this request can be cancelled.
 

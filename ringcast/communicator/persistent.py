@@ -1,4 +1,4 @@
-# Written by docs/scripts/make_calls.py from the calls that block: change those, and run it again.
+# Written by docs/scripts/make_calls.py from the blocking calls: change these, and run it again.
 """The persistent calls: each checks the arguments once, and returns a call to be started again and again."""
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ringcast.requests.types import Operator, Scalar, Value
 
 
 class PersistentCalls(Calls):
-    """The forms of the calls that begin later.
+    """The `_init` forms of the calls, which are started later.
 
-    They take the same arguments, raise what is wrong with them, and return a `Persistent`. Its `start` begins the call
-    with what the arrays hold then, its `wait` returns what the call returns.
+    They take the arguments of the blocking call, raise errors of arguments at once, and return a `Persistent`. Its
+    `start` begins the call with the present values of the arrays, its `wait` returns the result of the call.
     """
 
     @overload

@@ -1,4 +1,4 @@
-"""How ranks go on after a failure: revoke, agree, shrink."""
+"""Recovery of ranks after a failure: revoke, agree, shrink."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Recovery(Calls):
 
         Not collective: one rank is enough. `agree` and `shrink` still work.
 
-        Cost: one message to each rank that this one has a connection to, and one to the control plane, which tells all.
+        Cost: one message to each rank that this one has a connection to, and one to the control plane, which informs
+        all ranks.
 
         >>> comm.revoke()
         >>> comm.is_revoked
@@ -52,7 +53,7 @@ class Recovery(Calls):
         return recovery.failed(self._group)
 
     def ack_failed(self) -> int:
-        """Acknowledge the ranks that `get_failed` tells: this rank goes on without them.
+        """Acknowledge the ranks that `get_failed` returns: this rank goes on without them.
 
         `agree` does not raise `PeerFailed` for them. A `PeerFailed` of one of them that was caught counts as answered:
         it does not make the job fail. The communicator stays given up.

@@ -150,7 +150,7 @@ class Reduction(Calls):
     ) -> Value:
         """Return the combination of the values of ranks 0 to this one, in rank order.
 
-        Cost: q rounds of m bytes, m those of one value (Hillis and Steele 1986).
+        Cost: q rounds of m bytes, where m is the size of one value (Hillis and Steele 1986).
 
         Args:
             value: an array or scalar, of one shape and dtype on all ranks, or an object.
@@ -195,7 +195,7 @@ class Reduction(Calls):
     ) -> Any:
         """Return the combination of the values of all ranks before this one, in rank order.
 
-        Cost: q rounds of m bytes, m those of one value (arXiv 2604.25667).
+        Cost: q rounds of m bytes, where m is the size of one value (arXiv 2604.25667).
 
         Args:
             value: an array or scalar, of one shape and dtype on all ranks, or an object.

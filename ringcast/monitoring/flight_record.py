@@ -23,7 +23,7 @@ Flights = Sequence[Flight | None]  # by rank; None where nothing is known
 
 
 def read(directory: str, ranks: Iterable[int]) -> list[Flight | None]:
-    """Return the flight records of these ranks of a job; None for those that never called `init`."""
+    """Return the flight records of these ranks of a job; None for ranks that never called `init`."""
     return [_read(os.path.join(directory, FILE.format(rank=rank)), rank) for rank in ranks]
 
 
@@ -48,7 +48,7 @@ class Row:
 
     @property
     def differs(self) -> bool:
-        """Whether ranks are not in the same call, or some of them in none while others wait."""
+        """Whether ranks are in different calls, or some are in no call while others wait."""
         calls = self.calls.values()
         return len({c.fingerprint for c in calls}) > 1 or len({c.state for c in calls}) > 1 or bool(self.missing)
 
@@ -82,7 +82,7 @@ def waits(entry: Entry) -> str:
 
 
 def who_waits(flights: Flights) -> str:
-    """Return in words which ranks wait for which, first ranks that are in no call; empty if none waits."""
+    """Return in words which ranks wait for which others, first for ranks that are in no call; empty if none waits."""
     groups: dict[str, list[int]] = {}
     for rank, flight in enumerate(flights):
         entry = flight.entries[-1] if flight is not None and flight.entries else None
@@ -167,7 +167,7 @@ def _what(flights: Flights, ranks: Sequence[int], lost: Collection[int], raised:
 
 
 def text(flights: Flights, lost: Collection[int] = (), raised: Mapping[int, str] = MappingProxyType({})) -> str:
-    """Return the merged record: the ranks, then the collectives; "!" marks those in which the ranks differ."""
+    """Return the merged record: the ranks, then the collectives; "!" marks collectives in which the ranks differ."""
     lines = [*summary(flights, lost, raised), ""]
     for row in merge(flights):
         lines += _row(row, len(flights))

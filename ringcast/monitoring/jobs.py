@@ -47,7 +47,7 @@ def bases() -> list[str]:
 
 
 def places() -> list[str]:
-    """Return all folders in which jobs of this user may have their directories, whatever their TMPDIR was."""
+    """Return all folders in which jobs of this user may have their directories, with any TMPDIR."""
     return socket_path.everywhere(worker.directories()[1])
 
 

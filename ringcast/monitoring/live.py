@@ -70,7 +70,7 @@ def look_here(directory: str, pids: Mapping[int, int]) -> list[RankState]:
 
 
 def measure(pids: Sequence[int]) -> list[Usage | None]:
-    """Return the resource use of processes, measured at the same time; None for those that have ended."""
+    """Return the resource use of processes, measured at the same time; None for processes that have ended."""
     processes = [_try(partial(psutil.Process, pid)) for pid in pids]
     before, start = [_seconds(process) for process in processes], time.monotonic()
     time.sleep(SAMPLE)

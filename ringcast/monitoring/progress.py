@@ -1,6 +1,6 @@
 """Snapshot of a job's progress in a few numbers, for a status line that is drawn every second.
 
-The snapshots of several hosts add up to that of the job.
+The snapshots of several hosts add up to the job's.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def Init() -> None:
         raise Exception(ERR_OTHER, "MPI is initialized already")
     world = init_or_alone()
     endpoint = group_of(world).endpoint
-    endpoint.unread_fails = False  # as in MPI's libraries: programs rely on it, such as those of pools
+    endpoint.unread_fails = False  # as in MPI's libraries: programs rely on it, such as pools
     COMM_WORLD._shared.caller = world
     COMM_SELF._shared.caller = Communicator(alone(group_of(world)), world.timeout)
     for comm in (COMM_WORLD, COMM_SELF):

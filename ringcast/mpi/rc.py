@@ -47,5 +47,5 @@ rc = Rc()
 
 
 def chosen() -> Any:
-    """Return the options of the program: those of its mpi4py, if it has imported one."""
+    """Return the options of the program: the options of its mpi4py, if it has imported one."""
     return getattr(sys.modules.get("mpi4py"), "rc", rc)

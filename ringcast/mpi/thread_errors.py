@@ -14,7 +14,7 @@ def end_with_threads(endpoint: Any) -> None:
     """End this rank if a call that this layer lacks ends a thread.
 
     Python lets the other threads go on, but they may wait for that one: executors of mpi4py start processes in a
-    thread, and their futures know nothing of its error.
+    thread, and its error does not reach their futures.
     """
     previous = threading.excepthook
 

@@ -1,4 +1,4 @@
-"""Docstrings as those of compiled modules: they begin with the call, which mpi4py's tools and tests expect."""
+"""Begin docstrings with the call, as compiled modules do: mpi4py's tools and tests expect that."""
 
 from __future__ import annotations
 

@@ -27,12 +27,13 @@ class Caller:
         self._closed = False
 
     def progress_thread(self) -> None:
-        """Have a thread of this rank's own make progress from now on, and let any thread make calls.
+        """Start a thread of ringcast that makes progress on this rank, and let any thread make calls.
 
-        Calls under way go on then while the program computes, as far as it lets the interpreter run: numpy does in
-        operations on large arrays. Operators, and the pickles of objects, may run in that thread, or in any other that
-        makes a call. A call costs more: the lock, and mostly two changes of threads. `init(threads="multiple")` does
-        the same. It concerns all communicators of this rank, and no other rank; it lasts until the rank leaves.
+        Calls under way then go on while the program computes, whenever the program releases the interpreter's lock:
+        numpy does in operations on large arrays. Operators, and the pickling of objects, may run in that thread, or in
+        any other that makes a call. A call costs more: a lock, and mostly two switches of threads.
+        `init(threads="multiple")` does the same. It concerns all communicators of this rank, and no other rank; it
+        lasts until the rank leaves.
 
         All ranks still make the collectives of one communicator in the same order: threads that make them use a
         communicator each (`dup`), or messages with tags of their own.
@@ -71,7 +72,7 @@ class Caller:
         return not_waited_for(self._group.rank, calls)
 
     def _raised(self, error: BaseException, operation: str, site: Site) -> None:
-        """Note an error that the program gets now: should it catch it and go on, the job has failed all the same."""
+        """Note an error that the program gets now: the job has failed, even if the program catches it and goes on."""
         group = self._group
         group.endpoint.unanswered.raised(group.context, error, operation, site)
 
@@ -95,7 +96,7 @@ class Caller:
                 f"rank {self._group.rank}: the communicator was finalized or freed; call {operation} before that"
             )
         if threading.get_ident() != thread and not self._group.endpoint.shared:
-            green_threads.refuse(f"rank {self._group.rank}")  # since init, and threads have other numbers now
+            green_threads.refuse(f"rank {self._group.rank}")  # gevent, patched in after init, changes thread numbers
             raise UsageError(
                 f"rank {self._group.rank}: the communicator belongs to another thread; call it only from the thread "
                 'that called init, or allow several: init(threads="multiple"), or progress_thread() of a communicator'

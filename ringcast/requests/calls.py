@@ -18,10 +18,10 @@ from ringcast.wire.unanswered import FAILURES
 
 
 class Calls(Caller):
-    """A caller with methods that are calls: each has the name of the call, and the program as its caller."""
+    """The base of classes with calls as methods: a call has the name of its method, and the place of its caller."""
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
-        """Make the call whose name is that of the method, and return its result."""
+        """Make the call that has the name of the calling method, and return its result."""
         method = sys._getframe(1)
         user = method.f_back
         operation, site = method.f_code.co_name, (user.f_code.co_filename, user.f_lineno) if user else NOWHERE

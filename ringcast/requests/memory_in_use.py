@@ -22,7 +22,7 @@ Blocks: TypeAlias = "dict[int, list[Entry]]"  # by number: a block of 2^k bytes 
 
 
 class MemoryInUse:
-    """The arrays that calls of one rank still read, or write; at first those of `calls` that are under way."""
+    """The arrays that calls of one rank still read, or write; at first the arrays of `calls`, which are under way."""
 
     def __init__(self, calls: Iterable[tuple[OpenCall, Iterable[Use]]]) -> None:
         self._read: dict[int, Blocks] = {}  # by k
@@ -34,7 +34,7 @@ class MemoryInUse:
 
     @property
     def crowded(self) -> bool:
-        """Whether so much was added since this was made that most may be of calls that have ended."""
+        """Whether most entries may be of ended calls, as many were added since the last filing."""
         return self._entries > self._limit
 
     def add(self, call: OpenCall, uses: Iterable[Use]) -> None:

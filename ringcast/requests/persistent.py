@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 class Persistent(Request[Returned]):
     """A call that is prepared: `Communicator.allreduce_init`, and all whose names end with `_init`, return one.
 
-    `start` begins the call with what the arrays hold then, `wait` returns its result, and it may be started again. All
-    ranks start their persistent calls, and make the others, in the same order; a persistent call is matched by any form
-    of the same call. It can be given to `wait_all` and the like together with requests. Between `start` and `wait` it
-    is a request, and the same holds for it.
+    `start` begins the call with the present values of the arrays, `wait` returns its result, and it may be started
+    again. All ranks start their persistent calls, and make the others, in the same order; a persistent call is matched
+    by any form of the same call. It can be given to `wait_all`, `wait_any` and `wait_some` together with requests.
+    Between `start` and `wait` the rules for requests hold for it.
 
     >>> values = np.arange(3)
     >>> total = comm.allreduce_init(values)
@@ -50,8 +50,8 @@ class Persistent(Request[Returned]):
         """Begin the call.
 
         Raises:
-            UsageError: it is under way, as nobody has waited for it since the last start; or it would use memory that
-                another call under way uses.
+            UsageError: it is under way, as it was not waited for since its last start; or it conflicts with another
+                call under way over memory that one of the two writes.
             Revoked: the communicator was given up.
 
         >>> call = comm.barrier_init()
@@ -74,7 +74,7 @@ class Persistent(Request[Returned]):
 
 
 def check(make: partial[Steps[Any]]) -> None:
-    """Check the arguments of a call as it does itself before it begins; nothing is sent, and `out` stays as it is.
+    """Check the arguments of a call as the call itself does before it begins; nothing is sent, `out` is not written.
 
     Raises:
         ArgumentError: one of them cannot work.
@@ -87,7 +87,7 @@ def check(make: partial[Steps[Any]]) -> None:
     given |= {"group": stage} if near is None else {"near": replace(near, group=stage)}
     if "out" in given:
         given["out"] = _stand_in(given["out"])
-    with suppress(_CheckedError, StopIteration):  # the latter of a call that sends nothing, as to nobody
+    with suppress(_CheckedError, StopIteration):  # StopIteration: of a call that sends nothing, as with no destination
         next(make.func(*call.args))
 
 

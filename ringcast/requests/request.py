@@ -17,18 +17,18 @@ from ringcast.requests.caller import Caller
 from ringcast.wire.call import in_words
 from ringcast.wire.unanswered import FAILURES
 
-Returned = TypeVar("Returned", covariant=True)  # what the call returns: a list of requests may have several types
+Returned = TypeVar("Returned", covariant=True)  # the type of a call's result; a list of requests may have several
 
 
 class Request(Generic[Returned]):
     """A call under way: `Communicator.iallreduce`, and all whose names begin with an i, return one.
 
-    The call goes on whenever this rank communicates: in any call, wait or test, of any communicator. Until it was
-    waited for, the program must leave the arrays alone that it has given to it; other calls that would write memory
-    that it uses, or read memory that it writes, are refused. Every request has to be waited for once.
+    The call goes on whenever this rank communicates: in any call, wait or test, of any communicator. Until the request
+    was waited for, the program must leave the arrays of the call alone; other calls that would write memory that the
+    call uses, or read memory that it writes, are refused. Every request has to be waited for once.
 
-    A coroutine of asyncio waits by `await request`: the loop serves others meanwhile, and the call goes on. The timeout
-    is that of the communicator. If the `await` is cancelled, the request has still to be waited for.
+    A coroutine of asyncio waits by `await request`: the loop serves others meanwhile, and the call goes on. The
+    communicator's timeout holds. If the `await` is cancelled, the request has still to be waited for.
 
     >>> request = comm.iallreduce(np.arange(3))
     >>> request.wait()
@@ -44,10 +44,10 @@ class Request(Generic[Returned]):
         return f"<{type(self).__name__}: {self._words}, {self._state}>"
 
     def wait(self, timeout: float | None = None) -> Returned:
-        """Return what the call returns, when this rank's part of it is done.
+        """Wait until this rank's part of the call is done, and return its result.
 
         Args:
-            timeout: seconds, above 0, before `CollectiveTimeout`; None: those of the communicator.
+            timeout: seconds, above 0, before `CollectiveTimeout`; None: the `timeout` of the communicator.
 
         Returns:
             The same as the call that blocks, as `Communicator.allreduce`.
@@ -72,8 +72,8 @@ class Request(Generic[Returned]):
     def test(self) -> bool:
         """Return whether the call is done, so that `wait` returns, or raises, at once.
 
-        It makes progress with what has arrived, and does not wait. A program that only tests is never taken for one
-        that is in a deadlock.
+        It makes progress with the messages that have arrived, and does not wait. A program that only tests is never
+        reported as in a deadlock.
 
         Raises:
             UsageError: it was waited for before, or by another thread than that of the communicator.
@@ -90,9 +90,9 @@ class Request(Generic[Returned]):
             return task.poll()
 
     def cancel(self) -> bool:
-        """Take back a receive, and return whether that was possible: no message has come for it by now.
+        """Take back a receive if no message has come for it by now; return whether it was taken back.
 
-        Then the request is at its end, and has not to be waited for; else it has.
+        A request that was taken back has ended, and need not be waited for; any other still has to be.
 
         Returns:
             True if nothing is received; False if the message has come, or begun to come.
@@ -195,15 +195,15 @@ def wait_all(requests: Iterable[Request[Result]], timeout: float | None = None) 
 
     Args:
         requests: of one rank, in any order, of one communicator or several.
-        timeout: seconds, above 0, before `CollectiveTimeout`; None: those of the communicator of the first one.
+        timeout: seconds, above 0, before `CollectiveTimeout`; None: the `timeout` of the first one's communicator.
 
     Returns:
-        What each call returns, in the order of the requests.
+        The results of the calls, in the order of the requests.
 
     Raises:
         UsageError: see `Request.wait`.
-        CollectiveTimeout, PeerFailed, ...: the first error of any request. Those that are done then, or have failed,
-            are at their end; the others go on, as calls of another communicator may, and have still to be waited for.
+        CollectiveTimeout, PeerFailed, ...: the first error of any request. Requests that are then done or have failed
+            have ended; others, as of another communicator, may go on, and have still to be waited for.
 
     >>> ringcast.wait_all([comm.iallreduce(1), comm.ibcast("hello")])
     [1, 'hello']
@@ -221,14 +221,14 @@ def wait_all(requests: Iterable[Request[Result]], timeout: float | None = None) 
 
 
 def wait_any(requests: Iterable[Request[Result]], timeout: float | None = None) -> tuple[int, Result]:
-    """Wait for any of several requests, the first one of those that are done.
+    """Wait until any of several requests is done; of several done ones it takes the first in the list.
 
     Args:
         requests: see `wait_all`; one or more.
         timeout: see `wait_all`.
 
     Returns:
-        Its place among the requests, and what its call returns. The others have still to be waited for.
+        The index of the request, and the result of its call. The others have still to be waited for.
 
     Raises:
         UsageError: see `Request.wait`; or there are no requests.
@@ -251,8 +251,7 @@ def wait_some(requests: Iterable[Request[Result]], timeout: float | None = None)
         timeout: see `wait_all`.
 
     Returns:
-        For each one that is done its place among the requests, and what its call returns. The others have still to be
-        waited for.
+        For each request that is done its index and the result of its call. The others have still to be waited for.
 
     Raises:
         UsageError: see `Request.wait`; or there are no requests.
@@ -270,7 +269,7 @@ def _listed(requests: Iterable[Request[Any]], operation: str) -> list[Request[An
     """Return requests as a list.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: an item is no request.
     """
     found = list(requests) if isinstance(requests, Iterable) else None
     if found is None or not all(isinstance(one, Request) for one in found):

@@ -12,15 +12,16 @@ class Topology(NonblockingNeighborCalls[Comm], PersistentNeighborCalls[Comm]):
 
     `Communicator.graph` makes a topology of any edges, `Communicator.cart` a `Grid`. Its calls are collective: all
     ranks of `comm` make them, in the same order as all collectives of `comm`. Each moves values along all edges at the
-    same time, from every rank to its `destinations`, and returns the values of its `sources`, place by place. The
-    n-th edge from a rank to another one is the n-th of both. An edge from a rank to itself is a copy.
+    same time, from every rank to its `destinations`, and returns the values of its `sources`, place by place. Of
+    several edges from one rank to another, the n-th in the one's list of destinations is the n-th in the other's list
+    of sources. An edge from a rank to itself is a copy.
 
     A place that is None, as a `Grid` has it beyond its ends, has no neighbour: nothing is sent from it; in the result
     its row is zero, or as it was in `out`, and its object is None.
 
-    In the costs d is the most messages that any rank sends, or receives, to and from others: so many rounds the edges
-    take, which are found when the topology is made (König 1916); messages go straight to their rank, for which fewer
-    do not suffice. Values, `out` and `timeout`, and all errors, are those of `Communicator`.
+    In the costs d is the most messages that any rank sends, or receives, to and from others. A call takes d rounds,
+    which are found when the topology is made (König 1916); messages go straight to their rank, so fewer rounds cannot
+    do. Values, `out`, `timeout` and errors are as described at `Communicator`.
 
     Attributes:
         comm: the communicator of these ranks, which was made for this topology; its `free` frees the topology as well.

@@ -42,7 +42,7 @@ Comm = TypeVar("Comm", bound=Communicating)
 
 
 class NeighborCalls(Generic[Comm]):
-    """The calls that block, on a communicator whose ranks are neighbours."""
+    """The blocking calls between neighbours."""
 
     def __init__(self, comm: Comm, neighborhood: Neighborhood) -> None:
         self.comm = comm
@@ -61,7 +61,7 @@ class NeighborCalls(Generic[Comm]):
         self, value: Value, *, out: Array | None = None, timeout: float | None = None
     ) -> list[Value | None]: ...
     def neighbor_allgather(self, value: Any, *, out: Array | None = None, timeout: float | None = None) -> Any:
-        """Send one value to all destinations, and return those of all sources.
+        """Send one value to all destinations, and return the values of all sources.
 
         Cost: d rounds of a value.
 
@@ -100,15 +100,15 @@ class NeighborCalls(Generic[Comm]):
     def neighbor_allgatherv(
         self, value: Any, counts: Sequence[int] | None = None, *, out: Array | None = None, timeout: float | None = None
     ) -> Any:
-        """Send any number of rows to all destinations, and return those of all sources, one behind the other.
+        """Send any number of rows to all destinations, and return the rows of all sources, one behind the other.
 
-        Cost: d rounds of 8 bytes if counts are left out; then d rounds, in each of which a rank's rows go to one rank.
+        Cost: d rounds of 8 bytes if counts are left out; then d rounds; in each, a rank's rows go to one rank.
 
         Args:
             value: an array of one dimension or more; all but the first are equal on all ranks, and so is the dtype. Or
                 a list or tuple of objects.
             counts: the rows that come from each source, also 0. All ranks give them; or none, and they are exchanged.
-                Of a place without a source: how many rows of the result stay as they are.
+                For a place without a source: the number of rows of the result that stay as they are.
             out: with sum(counts) rows.
             timeout: see `Communicator`.
 
@@ -116,7 +116,7 @@ class NeighborCalls(Generic[Comm]):
             An array with sum(counts) rows, or a list of the objects that came.
 
         Raises:
-            ArgumentError: as in `Communicator.alltoallv`, with these counts in the part of its `recvcounts`.
+            ArgumentError: as in `Communicator.alltoallv`, with these counts in the role of its `recvcounts`.
             CollectiveMismatch: counts differ from the rows that the sources have.
 
         >>> comm.graph([0]).neighbor_allgatherv(np.arange(3))
@@ -188,7 +188,7 @@ class NeighborCalls(Generic[Comm]):
 
         Args:
             value: as in `neighbor_allgatherv`. The first `counts[0]` rows are for the first destination, and so on.
-            counts: a number for each destination, also 0, which add up to the rows of `value`; those for a place
+            counts: a number for each destination, also 0, which add up to the rows of `value`; rows for a place
                 without a destination are not sent.
             recvcounts: the rows that come from each source; as `counts` of `neighbor_allgatherv`.
             out: with sum(recvcounts) rows; memory that it shares with `value` is copied first.

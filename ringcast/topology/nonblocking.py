@@ -1,5 +1,5 @@
-# Written by docs/scripts/make_calls.py from the calls that block: change those, and run it again.
-"""The collectives between neighbours that do not block."""
+# Written by docs/scripts/make_calls.py from the blocking calls: change these, and run it again.
+"""The nonblocking collectives between neighbours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NonblockingNeighborCalls(NeighborCalls[Comm]):
     @overload
     def ineighbor_allgather(self, value: Value, *, out: Array | None = None) -> Request[list[Value | None]]: ...
     def ineighbor_allgather(self, value: Any, *, out: Array | None = None) -> Request[Any]:
-        """Begin `neighbor_allgather`, and return a request for what that returns.
+        """Begin `neighbor_allgather`, and return a request for its result.
 
         >>> comm.graph([0, 0]).ineighbor_allgather(np.arange(3)).wait()
         array([[0, 1, 2],
@@ -44,7 +44,7 @@ class NonblockingNeighborCalls(NeighborCalls[Comm]):
     def ineighbor_allgatherv(
         self, value: Any, counts: Sequence[int] | None = None, *, out: Array | None = None
     ) -> Request[Any]:
-        """Begin `neighbor_allgatherv`, and return a request for what that returns.
+        """Begin `neighbor_allgatherv`, and return a request for its result.
 
         >>> comm.graph([0]).ineighbor_allgatherv(np.arange(3)).wait()
         array([0, 1, 2])
@@ -58,7 +58,7 @@ class NonblockingNeighborCalls(NeighborCalls[Comm]):
         self, value: Sequence[Value], *, out: Array | None = None
     ) -> Request[list[Value | None]]: ...
     def ineighbor_alltoall(self, value: Any, *, out: Array | None = None) -> Request[Any]:
-        """Begin `neighbor_alltoall`, and return a request for what that returns.
+        """Begin `neighbor_alltoall`, and return a request for its result.
 
         >>> comm.graph([0, 0]).ineighbor_alltoall(["a", "b"]).wait()
         ['a', 'b']
@@ -86,7 +86,7 @@ class NonblockingNeighborCalls(NeighborCalls[Comm]):
     def ineighbor_alltoallv(
         self, value: Any, counts: Sequence[int], recvcounts: Sequence[int] | None = None, *, out: Array | None = None
     ) -> Request[Any]:
-        """Begin `neighbor_alltoallv`, and return a request for what that returns.
+        """Begin `neighbor_alltoallv`, and return a request for its result.
 
         >>> comm.graph([0, 0]).ineighbor_alltoallv(np.arange(3), [2, 1]).wait()
         array([0, 1, 2])

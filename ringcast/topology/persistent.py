@@ -1,5 +1,5 @@
-# Written by docs/scripts/make_calls.py from the calls that block: change those, and run it again.
-"""The collectives between neighbours that are prepared once, and started again and again."""
+# Written by docs/scripts/make_calls.py from the blocking calls: change these, and run it again.
+"""The persistent collectives between neighbours: prepared once, started again and again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ringcast.topology.neighbor_calls import Comm, NeighborCalls
 
 
 class PersistentNeighborCalls(NeighborCalls[Comm]):
-    """The forms of the calls that begin later; see `Persistent`."""
+    """The `_init` forms of the calls, which are started later; see `Persistent`."""
 
     @overload
     def neighbor_allgather_init(

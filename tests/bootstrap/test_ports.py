@@ -111,7 +111,7 @@ def test_a_range_of_which_others_use_a_part_is_an_error_that_names_it(tmp_path: 
     with socket.create_server(("127.0.0.1", ports.first + 1)):
         done = launch(ports, 3, tmp_path)
     assert done.returncode == 1
-    assert f"none of the ports {ports} is free; end what uses them, or allow more" in done.stderr
+    assert f"none of the ports {ports} is free; end the programs that use them, or allow more" in done.stderr
 
 
 def test_the_launcher_refuses_a_range_that_is_none() -> None:

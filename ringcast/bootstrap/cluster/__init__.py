@@ -1,1 +1,1 @@
-"""`ringcast.cluster`: ranks that live between calls, each with communicators of its own."""
+"""`ringcast.cluster`: ranks that live on between calls; each call gets communicators of its own."""

@@ -4,7 +4,7 @@ cloudpickle leaves out the file of a function that travels by value, so tracebac
 nor its line. Here the name stays (`Cell In[3]` for a cell), and lines that lie in no file travel too.
 
 Buffers of `SHARED` bytes and more lie in a file of memory, whose descriptor each rank of this machine gets: the caller
-writes them once, however many ranks there are. A rank maps them privately, so what it changes is its own.
+writes them once for all ranks. A rank maps them privately, so its changes stay its own.
 """
 
 from __future__ import annotations

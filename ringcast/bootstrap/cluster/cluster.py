@@ -86,9 +86,9 @@ def _parsed(hosts: str | Sequence[str]) -> Sequence[Host]:
 class Cluster:
     """Ranks that wait for functions to call; made by `ringcast.cluster`.
 
-    In every run the function gets a communicator of its own, and the ranks meet when they return. What a run leaves
-    behind does not reach the next one: after a function that raised, a mismatch or a deadlock the cluster stays in use.
-    It is closed when a rank has died, or cannot be brought back after an interrupt.
+    In every run the function gets a communicator of its own, and the ranks meet when they return. Messages of a run do
+    not reach the next one: after a function that raised, a mismatch or a deadlock the cluster stays in use. It is
+    closed when a rank has died, or cannot be brought back after an interrupt.
 
     >>> cluster = ringcast.cluster(2, backend="threads")
     >>> cluster
@@ -136,7 +136,7 @@ class Cluster:
     def run(self, fn: Callable[..., Any], *args: Any, timeout: float | None = None) -> list[Any]:
         """Call `fn(comm, *args)` on all ranks, and return their results by rank.
 
-        What the ranks print by then is shown before this returns.
+        Output of the ranks in the call is shown before this returns.
 
         Args:
             fn: any function that cloudpickle can pickle, also a lambda or one defined in a notebook.
@@ -182,7 +182,7 @@ class Cluster:
     def _check(self) -> None:
         if os.getpid() != self._pid:
             another = f"make another one: {self._again}"
-            raise UsageError(f"the cluster belongs to process {self._pid}, of which this one is a copy; {another}")
+            raise UsageError(f"the cluster belongs to process {self._pid}, and this one is a copy; {another}")
         if self.closed:
             why = f": {self._why}" if self._why else ""
             raise UsageError(f"the cluster is closed{why}; make another one: {self._again}")

@@ -1,4 +1,4 @@
-"""The ranks of one host as the caller of a cluster sees them: where calls go in, and outcomes and output come out.
+"""The ranks of one host as the caller of a cluster sees them: it sends calls, and takes outcomes and output.
 
 `HereRanks` has the ranks of this host: a Unix socket to each, and a pipe for each of its output streams. Elsewhere a
 relay has them, and its caller a `relay.ThereRanks`, which is used in the same way.
@@ -140,7 +140,7 @@ class HereRanks:
             return
         for kind, body in come:
             if kind == OUTCOME:
-                yield from self.drain()  # what was printed before
+                yield from self.drain()  # output from before
                 yield Event(Kind.OUTCOME, rank, body)
 
     def _printed(self, file: int) -> Iterator[Event]:

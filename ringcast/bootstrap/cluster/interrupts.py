@@ -38,7 +38,7 @@ class Interrupts:
         self._wake()
 
     def deliver(self) -> None:
-        """Run the program's handler if SIGINT has come since; what it raises is raised."""
+        """Run the program's handler if SIGINT has come since, and let its error pass."""
         if self._pending:
             self._pending = False
             frame, self._frame = self._frame, None

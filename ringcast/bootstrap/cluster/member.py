@@ -174,7 +174,7 @@ class Member:
 
 
 def _from_program(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from the first frame of the program on; before it are those that call its function."""
+    """Return a traceback without the frames before the program's first one, which call its function."""
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_LIBRARY):
         trace = trace.tb_next
     return trace

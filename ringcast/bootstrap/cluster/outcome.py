@@ -1,4 +1,4 @@
-"""Outcome of one rank's part in a run of a cluster, and what the outcomes of all ranks mean together."""
+"""Outcome of one rank's part in a run of a cluster, and the verdict on the outcomes of all ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Outcome:
     rank: int
     result: Any = field(default=None, repr=False)
     failure: Failure | None = None
-    error: BaseException | None = None  # that of the failure, where the rank is in this process
+    error: BaseException | None = None  # the error itself, where the rank is in this process
     returned: bool = False  # the function has; an error then came in the meeting of the ranks at the end of the run
     follows: bool = False  # another rank's error has brought it about
     broken: str = ""  # why this rank can communicate no more, even on another communicator

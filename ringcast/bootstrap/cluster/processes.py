@@ -1,7 +1,7 @@
 """The ranks of a cluster as processes, started and watched by `ringcast-launch`.
 
-`HereRanks` has the ranks of this machine, `ThereRanks` those of another host. Reports are read while a function runs,
-by the thread that waits for it: there is no other thread.
+`HereRanks` has the ranks of this machine, `ThereRanks` the ranks of another host. The thread that waits for a function
+also reads all reports while the function runs: there is no other thread.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ProcessRanks:
         command += ["python", "-P", "-m", "ringcast.bootstrap.cluster.worker", str(self._folder)]
         command += [",".join(str(each.rank) for each in self._placed if each.local_rank == 0)]
         with open(self._folder / "said", "wb") as said:
-            # In a process group of its own Ctrl-C does not reach it: this process decides what becomes of the ranks.
+            # In a process group of its own Ctrl-C does not reach it: this process decides on the fate of the ranks.
             self._launcher = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0
             )
@@ -245,7 +245,7 @@ class ProcessRanks:
         return failure("".join(printed) or said, told["exit_code"], told)
 
     def close(self) -> None:
-        """End the ranks: those that are idle leave, those that are busy end at once."""
+        """End the ranks: idle ones leave, busy ones are ended at once."""
         if self._closed:
             return
         self._closed = True

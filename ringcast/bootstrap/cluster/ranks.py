@@ -12,7 +12,8 @@ from ringcast.bootstrap.cluster.outcome import Outcome
 class BrokenOff(Exception):
     """A run was ended from outside by `error`: an interrupt, or TimeoutError for its time limit.
 
-    `outcomes` are those of the ranks that have ended it; `broken` says why there can be no other run, if so.
+    `outcomes` are the outcomes of the ranks that have ended the run; `broken` says why no other run is possible, or is
+    empty.
     """
 
     def __init__(self, error: BaseException, outcomes: Sequence[Outcome], broken: str) -> None:

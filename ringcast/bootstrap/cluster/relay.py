@@ -231,7 +231,7 @@ class _Relay:
 
 
 def found(callers: Path, firsts: Sequence[int], rank: int) -> Path:
-    """Return the folder with the socket of a rank: that of a relay on its host, else the caller's own.
+    """Return the folder with the socket of a rank: the folder of a relay on its host, else the caller's own.
 
     Args:
         callers: folder of the caller on its host; a relay's has the same name, with its first rank behind it.
@@ -242,7 +242,7 @@ def found(callers: Path, firsts: Sequence[int], rank: int) -> Path:
         FileNotFoundError: there is none of this user.
     """
     first = max(first for first in firsts if first <= rank)
-    relays = [Path(place, f"{callers.name}-{first}") for place in jobs.places()]  # whatever TMPDIR was
+    relays = [Path(place, f"{callers.name}-{first}") for place in jobs.places()]  # with any TMPDIR
     for folder in [*relays, callers]:
         with suppress(FileNotFoundError):
             facts = folder.lstat()

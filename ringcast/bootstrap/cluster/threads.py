@@ -84,7 +84,7 @@ class ThreadRanks:
         return outcomes, f"its communication was ended by {type(error).__name__}{running}"
 
     def close(self) -> None:
-        """End the threads that are not busy; those that are end when their function returns."""
+        """End idle threads; busy ones end when their function returns."""
         for calls in self._calls:
             calls.put(None)
         until = time.monotonic() + PATIENCE

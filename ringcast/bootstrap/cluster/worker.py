@@ -56,7 +56,7 @@ class _Worker:
             try:
                 self._connection.sendall(HEAD.pack(OUTCOME, len(body)) + body)
             except OSError:
-                return  # nobody waits for it
+                return  # no caller waits for it
             del call, outcome, body
         member.leave()
 
@@ -77,7 +77,7 @@ class _Worker:
             raise KeyboardInterrupt
 
     def _read(self) -> None:
-        """Take what the caller sends, in a thread."""
+        """Take the messages of the caller, in a thread."""
         received, files = bytearray(), []
         with contextlib.suppress(OSError):
             while (come := socket.recv_fds(self._connection, CHUNK, 1))[0]:
@@ -99,7 +99,7 @@ class _Worker:
 def _streams() -> list[int]:
     """Put a pipe in the place of each of this process's output streams; return their reading ends.
 
-    What was printed before an outcome was sent lies in these pipes when the outcome arrives, or was read before.
+    Output from before an outcome lies in these pipes when the outcome arrives, or was read before.
     """
     ends = []
     for stream in 1, 2:

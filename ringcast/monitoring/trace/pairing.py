@@ -4,7 +4,7 @@ A message is *under way* from the moment at which its sender is in its round and
 byte is in place on the receiver (and combined, where it is combined as it comes). A receiver is ready when it is in
 its round, or before, where its receive was posted ahead. In a granted operation no byte can travel before that, so
 this is the time on the wire together with the way of the grant: alpha + beta * bytes of the model. A small message
-goes without being asked for; it may travel before its receiver is ready, and that is not seen. Events from
+goes without a grant; it may travel before its receiver is ready, and that is not seen. Events from
 `ringcast.analysis.simulate` have no arrival: there it is the end of the round that ends first.
 """
 

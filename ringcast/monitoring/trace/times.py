@@ -4,8 +4,8 @@ The time is the same for all ranks: from the first start of a round anywhere to 
 
 * transfer: a message of the rank is under way (`ringcast.monitoring.trace.pairing` defines this);
 * local: else, and the rank is between two rounds: it copies, combines, or runs the program between two calls;
-* idle: the rest. It waits for a peer that has not come to the round, for the confirmation of what it has sent, or for
-  its inbox to be read; or it has not begun, or is done already.
+* idle: the rest. It waits for a peer that has not come to the round, for the confirmation of sent data, or for its
+  inbox to be read; or it has not begun, or is done already.
 
 These are times as the rank sees them, not the use of its link: a slow reader looks like a slow link.
 """

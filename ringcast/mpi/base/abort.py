@@ -1,4 +1,4 @@
-"""Ending the job from within a rank."""
+"""End the job from within a rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def abort(comm: Any, code: int) -> NoReturn:
     """End this process, and with it the job, with an exit code: its last 8 bits, or 1 if these are 0.
 
     Programs call it when they have caught an error, also in `sys.excepthook`. The report has that error, and the ranks
-    that it blames, as the rank whose error was the first one is to be named.
+    that the error blames, so that the launcher can name the rank that failed first.
     """
     endpoint = comm._group.endpoint
     endpoint.control.send(Failing(endpoint.rank, _failure(code, sys.exception() or getattr(sys, "last_value", None))))
@@ -23,7 +23,7 @@ def abort(comm: Any, code: int) -> NoReturn:
 
 
 def leave(endpoint: Any, code: int) -> NoReturn:
-    """End this process, when the launcher has its output and has heard why."""
+    """End this process, when the launcher has its output and the cause."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or none
             stream.flush()

@@ -1,4 +1,4 @@
-"""Numbers that programs pass and compare; those of mpi4py on MPICH."""
+"""Constants that programs pass and compare, with the numbers of mpi4py on MPICH."""
 
 VERSION, SUBVERSION = 3, 1  # of the standard that this layer follows
 
@@ -32,7 +32,7 @@ THREAD_FUNNELED = 1
 THREAD_SERIALIZED = 2
 THREAD_MULTIPLE = 3
 
-# Attributes of communicators that are there from the beginning
+# Predefined attributes of communicators
 KEYVAL_INVALID = 603979776
 TAG_UB = 1681915905
 IO = 1681915909

@@ -16,7 +16,7 @@ from ringcast.mpi.base.abort import abort
 from ringcast.mpi.base.exceptions import ERR_OTHER, Exception
 
 MAX_TAG = 2**31 - 1  # of programs; larger ones are this layer's own
-_FRESH = 1 << 63  # "calls" by which contexts are derived that no call has made; those of calls are below
+_FRESH = 1 << 63  # call numbers from here on are for contexts that no call has made; real calls have lower ones
 _NUMBERS = count()
 _freed: dict[tuple[int, int], Group] = {}  # by endpoint and context: with calls under way, which retire later
 
@@ -53,7 +53,7 @@ class Shared:
     """The state that all handles of one communicator share.
 
     Attributes:
-        remote: of an intercommunicator, whom messages are sent to.
+        remote: of an intercommunicator, the peers of its messages.
         attributes: values by key.
         topology: of a communicator with one.
         info: hints, which change nothing.
@@ -89,7 +89,7 @@ class Shared:
 
     @property
     def peers(self) -> Peers:
-        """Whom messages are sent to, and come from."""
+        """The ranks that messages are sent to, and come from."""
         return self.remote or Peers(self.group, 0, self.group.size)
 
     @property
@@ -103,7 +103,7 @@ class Shared:
 
     @property
     def private(self) -> Shared:
-        """Another communicator of the same ranks, for what is built on this layer."""
+        """Another communicator of the same ranks, for libraries on top of this layer."""
         if self._private is None:
             group = self.group if self.remote is None else self.remote.group
             other = formed(group, map(group.in_job, range(group.size)), derived(group.context, _FRESH, -2))
@@ -118,7 +118,7 @@ class Shared:
     def retire(self) -> None:
         """End the use of this communicator by this rank, as soon as its calls under way have ended.
 
-        MPI frees collectively, so all ranks have made their last call; nobody has to wait. A program that frees a
+        MPI frees collectively, so all ranks have made their last call, and no rank has to wait. A program that frees a
         communicator that was given up has answered its error.
         """
         if self._private is not None:
@@ -134,7 +134,7 @@ class Shared:
 
 
 def shared(group: Group, like: Shared, remote: Peers | None = None) -> Shared:
-    """Return a communicator of this group that takes over what a new one has from another one."""
+    """Return a communicator of this group with the properties that a new one inherits from another one."""
     made = Shared(Communicator(group, like.caller.timeout), remote=remote)
     made.errhandler = like.errhandler
     return made
@@ -147,7 +147,7 @@ def alone(group: Group) -> Group:
 
 
 def fresh(group: Group) -> int:
-    """Return the context of a new communicator: this rank tells the others."""
+    """Return the context of a new communicator, which this rank passes on to the others."""
     return derived(group.context, _FRESH + 1 + next(_NUMBERS), group.endpoint.rank)
 
 

@@ -1,4 +1,4 @@
-"""Numbers of MPI's error classes; those of MPICH."""
+"""MPI's error classes, with the numbers of MPICH."""
 
 SUCCESS = 0
 ERR_BUFFER = 1

@@ -35,7 +35,7 @@ _NOTHING = memoryview(bytearray())
 
 
 class InterCollectives(CommHandle):
-    """The steps that differ from those of an intracommunicator."""
+    """Steps of collectives that differ from the ones of an intracommunicator."""
 
     def _barrier(self) -> Steps[None]:
         """Wait for all ranks of both sides."""
@@ -91,13 +91,13 @@ class InterCollectives(CommHandle):
         return None if mine is None else _stored(mine, (yield from messages.receive(root)))
 
     def _allgather(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
-        """Put the buffers of the other side into that of each rank."""
+        """Put the buffers of the other side into each rank's."""
         size = self._peers.size
         given = message(sendbuf, writes=False)
         return self._swapped([given] * size, block(recvbuf, size, writes=True).split(size))
 
     def _allgatherv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
-        """Put the buffers of the other side, of any lengths, into places of that of each rank."""
+        """Put the buffers of the other side, of any lengths, into places of each rank's."""
         size = self._peers.size
         return self._swapped([message(sendbuf, writes=False)] * size, vector(recvbuf, size, writes=True))
 
@@ -132,7 +132,7 @@ class InterCollectives(CommHandle):
         return None
 
     def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[Exception | None]:
-        """Put the combination of the buffers of the other side into that of each rank."""
+        """Put the combination of the buffers of the other side into each rank's."""
         given, part = message(sendbuf, writes=False), message(recvbuf, writes=True)
         check_alike(given, part)
         return _stored(part, (yield from self._reduced_there(*of_buffers(op, given))))
@@ -254,7 +254,7 @@ class InterCollectives(CommHandle):
         return _Messages(self._shared.inner, self._peers.first, next(self._shared.calls))
 
     def _in_order(self, there: list[Any], here: list[Any]) -> list[Any]:
-        """Return the items for the other side and those for this one in the order of all ranks."""
+        """Return the items for the other side and the items for this one, in the order of all ranks."""
         return there + here if self._peers.first == 0 else here + there
 
 
@@ -273,7 +273,7 @@ class _Messages:
         return point_to_point.recv(self._group, self._first + peer, self._tag, None, None)
 
     def exchange(self, value: Bytes) -> Steps[Bytes]:
-        """Send bytes to the first rank of the other side, and return those that come from there."""
+        """Send bytes to the first rank of the other side, and return its bytes."""
         return point_to_point.sendrecv(self._group, value, self._first, self._first, self._tag, None)
 
 

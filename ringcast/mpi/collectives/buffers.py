@@ -251,7 +251,7 @@ class Scans(CommHandle):
     """Prefix sums, which only intracommunicators have."""
 
     def _scan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
-        """Put the combination of the buffers of ranks 0 to this one into that of this rank."""
+        """Put the combination of the buffers of ranks 0 to r into rank r's."""
         combine, items, part, room = operands(sendbuf, recvbuf, op)
         out = room.view(items.dtype)
         return _filled(part, room, collectives.scan(self._group, items, combine, out, AUTOMATIC))
@@ -259,7 +259,7 @@ class Scans(CommHandle):
     Scan, Iscan, Scan_init = forms(_scan, "Scan")
 
     def _exscan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
-        """Put the combination of the buffers of all ranks before this one into that of this rank; not on rank 0."""
+        """Put the combination of the buffers of ranks 0 to r - 1 into rank r's; rank 0's stays as it is."""
         combine, items, part, room = operands(sendbuf, recvbuf, op)
         out = room.view(items.dtype)
         steps = collectives.exscan(self._group, items, combine, out, AUTOMATIC)

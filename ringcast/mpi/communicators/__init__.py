@@ -1,1 +1,1 @@
-"""Communicators, their groups and topologies: the calls that make them, and those that they have."""
+"""Communicators, their groups and topologies: calls that make them, and their own calls."""

@@ -115,7 +115,7 @@ class Creation(CommHandle, Attributes):
         return self._plain(run(self, operation, steps, sys._getframe(2)))
 
     def _ranks_of(self, group: Group) -> list[int]:
-        """Return the ranks here of the members of a group, all of which must be ranks of this one."""
+        """Return the ranks that the members of a group have here; all of them must be ranks of this communicator."""
         members = Group(group)._members
         here = {self._group.in_job(rank): rank for rank in range(self._group.size)}
         if not here.keys() >= {*members}:

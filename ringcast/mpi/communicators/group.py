@@ -85,7 +85,7 @@ class Group(Handle):
 
     @classmethod
     def Union(cls, group1: Group, group2: Group) -> Self:
-        """Return the ranks of the first group, and then those of the second one that are not in it."""
+        """Return the ranks of the first group, then the ranks of the second one that are not in the first."""
         return cls._of(dict.fromkeys((*group1._members, *group2._members)), _asker(group1, group2))
 
     @classmethod

@@ -22,8 +22,8 @@ __all__ = ["Intercomm"]
 class Intercomm(InterCollectives, Comm):
     """A communicator of two groups.
 
-    Behind it is a group of all ranks, first those of the side whose leader is the lower rank of the job, and for each
-    side a group of its own.
+    It has a group of the ranks of both sides, and one for each side. In the former, the side whose leader is the lower
+    rank of the job comes first.
     """
 
     @classmethod

@@ -47,10 +47,10 @@ class MemberCalls(CommHandle):
         return shared(formed(self._group, group._members, context), mine)
 
     def Create_intercomm(self, local_leader: int, peer_comm: Any, remote_leader: int, tag: int = 0) -> Any:
-        """Return an intercommunicator of these ranks and of those of another communicator.
+        """Return an intercommunicator of these ranks and the ranks of another communicator.
 
-        The ranks of both call it. Only the leaders need a communicator to which both belong, and the rank there of the
-        other one.
+        The ranks of both call it. Only the two leaders need `peer_comm`, a communicator to which both belong, and
+        `remote_leader`, the other leader's rank in it.
         """
         steps = self._create_intercomm(local_leader, peer_comm, remote_leader, tag)
         return self._plain(run(self, "Create_intercomm", steps, sys._getframe(1)))

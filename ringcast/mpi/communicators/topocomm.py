@@ -125,7 +125,7 @@ class Graphcomm(Topocomm):
         return graph
 
     def Get_dims(self) -> tuple[int, int]:
-        """Return the number of ranks, and that of edges."""
+        """Return the number of ranks and the number of edges."""
         return len(self.index), len(self.edges)
 
     dims = property(Get_dims)

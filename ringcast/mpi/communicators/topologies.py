@@ -96,7 +96,7 @@ class PartialGraph:
 
     def __init__(self, sources: Places, destinations: Places, weights: Weights) -> None:
         self.sources, self.destinations, self.weights = sources, destinations, weights
-        self.known: Neighborhood | str = ""  # or what is wrong with the edges, which matters to later calls only
+        self.known: Neighborhood | str = ""  # or a text: the mistake in the edges, which matters to later calls only
 
     @property
     def neighborhood(self) -> Neighborhood:
@@ -137,7 +137,8 @@ class MakingTopologies(CommHandle):
     def Create_graph(self, index: Sequence[int], edges: Sequence[int], reorder: bool = False) -> Any:
         """Return a graph of the first ranks; COMM_NULL on others.
 
-        `edges` has the neighbours of all ranks, one rank after the other; `index` tells where those of each rank end.
+        `edges` has the neighbours of all ranks, one rank after the other; the neighbours of rank r end before
+        `edges[index[r]]`.
         """
         steps = self._create_graph(_whole(index), _whole(edges))
         return self._plain_or_null(GRAPH, run(self, "Create_graph", steps, sys._getframe(1)))
@@ -241,7 +242,7 @@ class Topologies(CommHandle):
 
     @cached_property
     def _near(self) -> Neighbors:
-        """The neighbours of this rank, as ringcast's calls between neighbours want them."""
+        """The neighbours of this rank, as ringcast's calls between neighbours take them."""
         return neighbors_of(self._group, self._topology.neighborhood)
 
     @property

@@ -23,7 +23,7 @@ from ringcast.mpi.data.layout import Layout
 
 
 class Definition:
-    """A datatype, of which there may be several handles.
+    """A datatype; several handles may refer to it.
 
     Attributes:
         layout: where its bytes are.
@@ -49,7 +49,7 @@ class Definition:
         self.attributes: dict[int, Any] = {}
 
 
-_NUMPY = {"U": "U1", "c": "S1"}  # where the code of a datatype is not that of numpy
+_NUMPY = {"U": "U1", "c": "S1"}  # numpy's codes where a datatype has another one
 
 
 def numpy_dtype(code: str) -> np.dtype[Any]:

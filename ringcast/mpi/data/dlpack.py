@@ -47,7 +47,7 @@ class Tensor(NamedTuple):
     code: str
     readonly: bool
     of_device: bool
-    owner: object  # what keeps the memory
+    owner: object  # keeps the memory
 
 
 def tensor_of(source: Any) -> Tensor:

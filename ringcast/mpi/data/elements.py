@@ -20,8 +20,8 @@ class Elements:
         nbytes: bytes of data, without gaps.
         definition: the datatype.
         source: the program's memory around the data, or the memory of the data if given by addresses.
-        start: where in it the data begin.
-        memory: from there on, to the end of the data.
+        start: byte of `source` at which the data begin.
+        memory: `source` from `start` to the end of the data.
         gaps: whether there are gaps in memory, so that data are copied to be sent.
     """
 
@@ -29,7 +29,7 @@ class Elements:
 
     def __init__(self, memory: Bytes, origin: int, count: int, definition: Definition) -> None:
         self.memory, self.source, self.start = memory, memory, 0
-        self._origin, self.gaps = origin, False  # the origin is that of element 0, in `memory`
+        self._origin, self.gaps = origin, False  # the origin of element 0, in `memory`
         self.definition, self.count = definition, count
         self.nbytes = count * definition.layout.size
 
@@ -58,7 +58,7 @@ class Elements:
         return self.definition.layout.gather(self.memory, self._origin, self.count) if self.gaps else self.memory
 
     def room(self) -> Bytes:
-        """Return memory in which the data can be received without gaps: that of the program where it has none."""
+        """Return memory to receive the data without gaps: the program's own if that has none."""
         return np.empty(self.nbytes, np.uint8) if self.gaps else self.memory
 
     def store(self, data: Bytes) -> None:

@@ -170,7 +170,7 @@ def _check_readable(address: int, nbytes: int) -> None:
     try:
         for place in (address, address + nbytes - 1):
             if _libc().write(writer, ctypes.c_void_p(place), 1) != 1:
-                raise BufferError("the memory is that of a device, which the host cannot read")
+                raise BufferError("the memory belongs to a device; the host cannot read it")
     finally:
         os.close(reader)
         os.close(writer)

@@ -78,7 +78,7 @@ def _repeated(items: list[tuple[str, int]], times: int) -> list[tuple[str, int]]
 
 
 def _quads(items: NDArray[Any]) -> NDArray[Any]:
-    """Return long doubles of x87 as those of IEEE 754, which have no bit for the 1 before the point."""
+    """Return long doubles of x87 in the format of IEEE 754, which has no bit for the 1 before the point."""
     parts = np.ascontiguousarray(items).view(_X87)
     result = np.zeros(parts.shape, _QUAD)
     result["high"], result["fraction"] = parts["high"], parts["fraction"] << 1
@@ -86,7 +86,7 @@ def _quads(items: NDArray[Any]) -> NDArray[Any]:
 
 
 def _long_doubles(items: NDArray[Any]) -> NDArray[Any]:
-    """Return long doubles of IEEE 754 as those of x87, without the bits for which these have no room."""
+    """Return long doubles of IEEE 754 in the format of x87, without the bits for which that has no room."""
     result = np.zeros(items.shape, _X87)
     normal = (items["high"] & 0x7FFF != 0).astype("u8")
     result["high"], result["fraction"] = items["high"], items["fraction"] >> 1 | normal << np.uint64(63)

@@ -55,7 +55,7 @@ class Layout:
 
     @cached_property
     def runs(self) -> Runs:
-        """Runs of the type map; those that touch are one."""
+        """Runs of the type map; runs that touch are joined."""
         return merged(*self._runs())
 
     def _runs(self) -> Runs:

@@ -71,7 +71,7 @@ def _put(data: Bytes, buffer: Any, position: int) -> int:
     memory, position = exported(buffer, writes=True)[0], _checked(position)
     end = position + data.nbytes
     if end > memory.nbytes:
-        raise Exception(ERR_TRUNCATE, f"expected {end} bytes for what is packed, got {memory.nbytes}")
+        raise Exception(ERR_TRUNCATE, f"expected {end} bytes for the packed data, got {memory.nbytes}")
     memory[position:end] = data
     return end
 

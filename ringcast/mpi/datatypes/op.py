@@ -73,7 +73,7 @@ class UserDefined:
         return self.function(left, right, None)
 
     def of_buffers(self, part: Part) -> tuple[ops.Op, Array]:
-        """Return the operator for the memory of a buffer, and that without gaps."""
+        """Return the operator for the memory of a buffer, and the memory without gaps."""
 
         def combine(left: Array, right: Array) -> Array:
             lower, (higher, elements) = _laid_out(left, part), _laid_out(right, part)
@@ -106,7 +106,7 @@ class Op(Handle):
             Exception: the program has as many operators as it may have.
         """
         if len(_CREATED) >= MOST:
-            raise Exception(ERR_INTERN, f"expected at most {MOST} operators at a time; free those that are not used")
+            raise Exception(ERR_INTERN, f"expected at most {MOST} operators at a time; free unused ones")
         state = UserDefined(function, commute)
         _CREATED.add(state)
         self = cls._of_state(state)
@@ -140,7 +140,7 @@ class Op(Handle):
 
     @property
     def is_predefined(self) -> bool:
-        """Whether MPI defines it; so it does OP_NULL."""
+        """Whether MPI defines it; true of OP_NULL, too."""
         return not isinstance(self._state, UserDefined)
 
     def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
@@ -219,7 +219,7 @@ def _operator(op: Any) -> Predefined | UserDefined:
 
 
 def _pairs(name: str, better: np.ufunc) -> ops.Op:
-    """Return the operator that takes the better values of pairs; of equal ones that with the lower place.
+    """Return the operator that takes the better values of pairs; of equal ones the pair with the lower place.
 
     NaN is taken before every other value, as np.argmin does.
     """

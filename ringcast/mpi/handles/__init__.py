@@ -1,1 +1,1 @@
-"""Handles of MPI and what they carry: attributes, Info, error handlers, statuses."""
+"""Handles of MPI with their attributes, Info objects, error handlers and statuses."""

@@ -1,4 +1,4 @@
-"""The handle of a communicator, which all its calls need."""
+"""The handle of a communicator: the base of all classes with its calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _classes: dict[int, type[CommHandle]] = {}
 
 
 def of_kind(*kinds: int) -> Callable[[Class], Class]:
-    """Mark a class of mpi4py's, which communicators of these kinds have."""
+    """Mark a class as mpi4py's class for communicators of these kinds."""
 
     def mark(cls: Class) -> Class:
         cls._named = (cls,)
@@ -34,7 +34,7 @@ class CommHandle(Handle):
     """A handle of a communicator."""
 
     _state: Shared | None
-    _named: tuple[type[CommHandle]]  # this class, or the one of mpi4py's of which it is a subclass
+    _named: tuple[type[CommHandle]]  # this class, or its base among mpi4py's classes
     _caller: Communicator
     _group: Group  # of an intercommunicator the local one
     _peers: Peers  # the peers of messages
@@ -92,7 +92,7 @@ class CommHandle(Handle):
 
 
 def class_of_kind(kind: int) -> type[CommHandle]:
-    """Return the class of mpi4py's that communicators of this kind have."""
+    """Return mpi4py's class for communicators of this kind."""
     return _classes[kind]
 
 

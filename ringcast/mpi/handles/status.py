@@ -15,7 +15,7 @@ from ringcast.mpi.data.external32 import items_of
 __all__ = ["Status"]
 
 _EMPTY = array("q", [0, 0, ANY_SOURCE, ANY_TAG, SUCCESS])
-_COUNT, _CANCELLED, _SOURCE, _TAG, _ERROR = range(5)  # F_SOURCE, F_TAG and F_ERROR tell so
+_COUNT, _CANCELLED, _SOURCE, _TAG, _ERROR = range(5)  # the order of F_SOURCE, F_TAG and F_ERROR
 
 
 class Status:

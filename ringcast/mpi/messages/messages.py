@@ -39,7 +39,7 @@ class Messages(BufferedSends, CommHandle):
         return _sent(to, _data(to, buf))
 
     def _ssend(self, buf: Any, dest: int, tag: int = 0) -> Steps[None]:
-        """Send a buffer, until it is matched."""
+        """Send a buffer; complete when a receive has matched it."""
         to = _to(self, dest, tag)
         return _sent(to, _data(to, buf), synchronous=True)
 
@@ -112,7 +112,7 @@ class Messages(BufferedSends, CommHandle):
         return _sent(to, _pickle(self, to, obj))
 
     def _ssend_object(self, obj: Any, dest: int, tag: int = 0) -> Steps[None]:
-        """Send an object, until it is matched."""
+        """Send an object; complete when a receive has matched it."""
         to = _to(self, dest, tag)
         return _sent(to, _pickle(self, to, obj), synchronous=True)
 

@@ -1,6 +1,6 @@
 """The steps of messages between two ranks: all data travel as bytes.
 
-A message of any kind meets a receive of any kind. Ranks are those of the job here.
+A message of any kind meets a receive of any kind. Ranks are ranks of the job here.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Requests, and the blocking, non-blocking and persistent forms of a call that give them."""
+"""Requests, and the blocking, non-blocking and persistent forms of a call."""

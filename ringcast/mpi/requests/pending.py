@@ -1,4 +1,4 @@
-"""Calls that a request stands for: begun, waited for, and ended once."""
+"""Calls behind requests: begun, waited for, and ended once."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Pending:
         self._task: Task[Any] | None = None
 
     def start(self) -> None:
-        """Begin it.
+        """Begin the call.
 
         Raises:
-            Exception: it cannot begin.
+            Exception: the call cannot begin.
         """
         caller = self._caller
         if self.status is not None:
@@ -71,22 +71,22 @@ class Pending:
 
     @property
     def task(self) -> Task[Any]:
-        """The run of its steps since it was started last."""
+        """The task of the call since its last start."""
         assert self._task is not None
         return self._task
 
     @property
     def done(self) -> bool:
-        """Whether it has come to its end, or is not under way."""
+        """Whether the call has ended, or is not under way."""
         return not self.active or self.task.done
 
     def look(self) -> None:
-        """Take note of its end, where nothing more has to arrive for that."""
+        """Note the end of the call, if no more messages are needed for it."""
         with self.task.endpoint.gate:
             self.task.poll()
 
     def poll(self) -> bool:
-        """Return whether it is done, after progress with what has arrived."""
+        """Make progress with the messages that have arrived; return whether the call is done."""
         if self.done:
             return True
         task, endpoint = self.task, self.task.endpoint
@@ -121,7 +121,7 @@ class Pending:
         return (None, result) if isinstance(result, Exception) else (result, None)
 
     def end(self) -> tuple[Any, Exception | None]:
-        """Return the same once; then the call is over, or can be started again."""
+        """Return the result and the error of the call, once; then it is over, or can be started again."""
         try:
             return self.outcome()
         finally:
@@ -129,11 +129,11 @@ class Pending:
             _under_way.discard(self)
 
     def wait(self) -> None:
-        """Wait until it is done."""
+        """Wait until the call is done."""
         await_calls([self], every=True)
 
     def cancel(self) -> None:
-        """Take back a receive for which no message has come; other calls, and those that are done, go on."""
+        """Take back a receive for which no message has come; no effect on other calls and on finished ones."""
         sends = self.operation.startswith("Isendrecv")  # and so the other rank has perhaps received it
         if self.active and self.status is not None and not sends:
             task = self.task
@@ -146,7 +146,7 @@ class Pending:
         """Note that the program has no request any more."""
 
     def fail(self, error: Exception, cause: BaseException | None = None) -> NoReturn:
-        """Raise an error as the error handler of the communicator wants it."""
+        """Raise an error after the communicator's error handler has acted on it."""
         fail(self.comm, error, cause)
 
     def _translated(self, error: RingcastError) -> Exception:
@@ -178,7 +178,7 @@ def finish() -> None:
 
 
 def await_calls(calls: Sequence[Any], *, every: bool) -> None:
-    """Wait until all of these calls that are active are done, or any of them, and what they send is on its way."""
+    """Wait until every active one of these calls is done, or any one, and their messages are on the way."""
     while waiting := _not_done(calls, every):
         tasks = [call.task for call in waiting if isinstance(call, Pending)]
         if len(tasks) < len(waiting):
@@ -191,7 +191,7 @@ def await_calls(calls: Sequence[Any], *, every: bool) -> None:
 
 
 def poll_calls(calls: Sequence[Any]) -> None:
-    """Make progress with what has arrived for these calls."""
+    """Make progress of these calls with the messages that have arrived."""
     waiting = [call for call in calls if isinstance(call, Pending) and not call.done]
     if waiting and not waiting[0].poll():
         for call in waiting[1:]:
@@ -208,7 +208,7 @@ def _not_done(calls: Sequence[Any], every: bool) -> list[Any]:
 def _wait(first: Pending, tasks: Sequence[Task[Any]], every: bool) -> None:
     try:
         wait(tasks[0].endpoint, tasks, first._enter(), every=every)
-    except RingcastError:  # that of the calls, which have failed, unless nothing was waited for
+    except RingcastError:  # the error of the calls, which have failed, unless nothing was waited for
         if not any(task.done for task in tasks):
             raise
 

@@ -27,7 +27,7 @@ class Request(Handle):
     """
 
     _state: Any
-    _own: tuple[type[Request]]  # this class, or the one of mpi4py's of which it is a subclass
+    _own: tuple[type[Request]]  # this class, or its base among mpi4py's classes
 
     def __new__(cls, request: Request | None = None) -> Self:
         """Return a null request, or another one of the same call.
@@ -44,7 +44,7 @@ class Request(Handle):
     def begun(
         cls, comm: Any, operation: str, steps: Steps[Any], site: Site = NOWHERE, status: Status | None = None
     ) -> Self:
-        """Begin a call of these steps; those of a receive fill the status."""
+        """Begin a call of these steps; the steps of a receive fill the status."""
         call = Pending(comm, operation, site, lambda: steps, status)
         call.start()
         return cls._of_state(call)
@@ -251,7 +251,7 @@ class Prequest(Request):
         site: Site = NOWHERE,
         status: Status | None = None,
     ) -> Self:
-        """Prepare a call whose steps `make` returns, anew for every start; those of a receive fill the status."""
+        """Prepare a call whose steps `make` returns, anew for every start; the steps of a receive fill the status."""
         return cls._of_state(Pending(comm, operation, site, make, status, persistent=True))
 
     def Start(self) -> None:
@@ -344,7 +344,7 @@ def _ended_together(requests: Sequence[Request], statuses: Statuses) -> list[Any
 
 
 def _put(statuses: Statuses, found: Sequence[Status | None]) -> None:
-    """Copy statuses to those of the program; a list grows as needed."""
+    """Copy statuses to the program's; a list grows as needed."""
     if isinstance(statuses, list):
         statuses += [Status() for _ in found[len(statuses) :]]
     for status, one in zip(statuses or (), found, strict=False):

@@ -12,7 +12,7 @@ _USAGE = "usage: python -m {} (PROGRAM | -m MODULE | -c COMMAND | -) [arguments]
 
 
 def run_command_line(args: Sequence[str] | None = None) -> None:
-    """Run the program that the arguments name, by default those of this process, as Python does."""
+    """Run the program that the arguments name as Python does; the default is this process's own arguments."""
     sys.argv[:] = sys.argv[1:] if args is None else list(args)
     match sys.argv[:1]:
         case ["-m"]:

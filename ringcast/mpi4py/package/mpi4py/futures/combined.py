@@ -9,7 +9,7 @@ from typing import Any
 
 
 def collect(fs: Iterable[Future[Any]]) -> Future[list[Any]]:
-    """Return the future of all results; if one fails or is cancelled, it does so too, and the others are cancelled."""
+    """Return a future of all results; the first failed or cancelled future ends it alike, and cancels the others."""
     futures = list(fs)
     whole: Future[list[Any]] = Future()
     left, lock = len(futures), Lock()

@@ -29,7 +29,7 @@ _Outcome = tuple[Any, BaseException | None]
 _Work = tuple[Future[Any], _Task] | None  # None: there is no more
 _WORKER = "__worker__"  # the name that the program's main module has on the ranks that serve
 _shared: _Pool | None = None
-_serves_shared = False  # this rank serves that of rank 0; its own one has no others, for executors that tasks make
+_serves_shared = False  # this rank serves rank 0's pool; its own pool, for executors of tasks, has no other ranks
 _local = threading.local()  # its `workers`: the communicator of the ranks that serve, in a thread that runs tasks
 
 
@@ -37,7 +37,7 @@ class _Pool:
     """The ranks of a communicator that serve its root; the root itself if there are no others."""
 
     def __init__(self, comm: Any, *, same_program: bool) -> None:
-        comm.Split(MPI.UNDEFINED)  # of those that serve
+        comm.Split(MPI.UNDEFINED)  # while the serving ranks split off their communicator
         self.comm = comm
         self.same_program = same_program  # the others run the root's program, up to here
         self.others = [rank for rank in range(comm.size) if rank != comm.rank]
@@ -68,7 +68,7 @@ class _Pool:
         return outcome
 
     def in_job(self, rank: int | None) -> int:
-        """Return the number that a rank, or this one, has in COMM_WORLD."""
+        """Return the number in COMM_WORLD of a rank of the pool, of this rank for None."""
         here = self.comm.rank if rank is None else rank
         in_world: int = self.comm.group.Translate_ranks([here], MPI.COMM_WORLD.group)[0]
         return in_world
