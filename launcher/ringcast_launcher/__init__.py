@@ -2,5 +2,5 @@
 
 try:
     import ringcast as ringcast
-except ImportError as refused:  # on a system where it does not run, which it names
+except ImportError as refused:  # on a system where ringcast does not run; the error names the system
     raise SystemExit(f"ringcast-launch: {refused}") from None

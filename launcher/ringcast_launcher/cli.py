@@ -1,4 +1,4 @@
-"""The command `ringcast-launch`: reads the command line, and refuses what cannot work before anything is started."""
+"""Run `ringcast-launch`: read the command line, refuse jobs that cannot work, and run the job."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _USER_VARIABLES = (
     *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE", "RINGCAST_SECURITY", "RINGCAST_NO_PICKLE"),
     "RINGCAST_DETERMINISTIC",
 )
-# What options say that come before a variable which says the same.
+# Options that take precedence over a variable with the same meaning.
 _OPTIONS = {"iface": "RINGCAST_IFACE", "port_range": "RINGCAST_PORTS", "security": "RINGCAST_SECURITY"}
 
 _HOW_MANY = ("-n", "-np", "--np", "-H", "--host", "--hostfile", "-N", "--nproc-per-node", "--nnodes")
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None, last_words: str = "") -> None:
 def command(argv: Sequence[str], environment: Mapping[str, str], last_words: str = "") -> int:
     """Run the job that the command line asks for and return the exit code.
 
-    Why the job failed goes to the file `last_words`; to standard error if there is none.
+    The cause of a failure goes to the file `last_words`; to standard error if there is none.
     """
     parser, valued = _parser()
     ours, program = split(argv, valued)
@@ -102,7 +102,7 @@ def command(argv: Sequence[str], environment: Mapping[str, str], last_words: str
     if problem := _no_option(unknown, parser):
         parser.exit(USAGE, f"ringcast-launch: {problem}\n")
     report = _run(options, program, environment, last_words)
-    if options.json_report is not None and not options.node_rank:  # the same command: one of them writes it
+    if options.json_report is not None and not options.node_rank:  # node 0 writes it for all nodes
         try:
             report.write(options.json_report)
         except OSError as error:
@@ -122,7 +122,7 @@ def _run(
             write_all(1, "".join(f"{line}\n" for line in describe(job)).encode("utf-8", "surrogateescape"))
             return JobReport(0)
         if job.rendezvous is not None and job.rendezvous.node > 0:
-            from ringcast_launcher.nodes import node_agent  # which the launcher on node 0 does not need
+            from ringcast_launcher.nodes import node_agent  # the launcher on node 0 does not need it
 
             return node_agent.serve(job, job.rendezvous)
         return run(job)
@@ -131,24 +131,24 @@ def _run(
         if text:
             _complain(text, last_words)
         return JobReport(error.code, text, unusable_hosts=dict(error.hosts))
-    except BrokenPipeError:  # as with every command of which nobody reads the output
+    except BrokenPipeError:  # all readers of the output have gone
         return JobReport(BROKEN_PIPE, "nobody reads the output any more")
     except (RendezvousError, ConfigError, OSError) as error:  # no room for a directory, a socket or the output
         text = _by_options(str(error), options)
         _complain(text, last_words)
         return JobReport(1, text)
-    except KeyboardInterrupt:  # before the first worker started, or while nobody read the last output
+    except KeyboardInterrupt:  # before the first worker started, or while the last output waited for a reader
         _complain(text := "ended by SIGINT", last_words)
         return JobReport(130, text)
 
 
 def _occupy_closed_streams() -> None:
-    """Reserve the numbers of closed standard streams: else another file could get them, and with them our output."""
+    """Reserve the numbers of closed standard streams: else another file could get a number, and our output with it."""
     for file in 0, 1, 2:
         try:
             os.fstat(file)
         except OSError:
-            os.open(os.devnull, os.O_RDONLY)  # has the lowest free number; to write to it is an error
+            os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number; a write to it is an error
 
 
 def _note(options: argparse.Namespace, text: str) -> None:
@@ -157,7 +157,7 @@ def _note(options: argparse.Namespace, text: str) -> None:
 
 
 def _complain(text: str, last_words: str = "") -> None:
-    """Print an error; that nobody can read it is no error, as the exit code says it too."""
+    """Print an error; do nothing if the stream cannot be written, because the exit code shows the failure too."""
     with suppress(OSError):
         say_last(f"ringcast-launch: {text}\n", last_words)
 
@@ -179,7 +179,7 @@ def split(argv: Sequence[str], valued: frozenset[str]) -> tuple[list[str], list[
 
 
 def _no_option(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
-    """Return what is wrong if there is an option that does not exist; empty if there is none."""
+    """Return an error text if an option does not exist; empty if all exist."""
     if not unknown:
         return ""
     name = unknown[0].partition("=")[0]
@@ -189,9 +189,9 @@ def _no_option(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
 
 
 def _misplaced(options: argparse.Namespace, program: Sequence[str]) -> str:
-    """Return what is wrong if how many ranks there are is said after the program; empty if it is not.
+    """Return an error text if an option for the number of ranks stands after the program; empty if none does.
 
-    Only where nothing else says it: in an allocation of Slurm they are the program's own options.
+    Call this only where the number is not known otherwise: in a Slurm allocation these are the program's own options.
     """
     late = next((i for i, word in enumerate(program) if i and word in _HOW_MANY), None)
     if late is None:
@@ -346,7 +346,7 @@ def _job(options: argparse.Namespace, program: Sequence[str], environment: Mappi
         max_restarts=restarts,
     )
     check_debug(job, terminal=os.isatty(2))
-    if job.rendezvous is None:  # else it is not known yet how many ranks the other nodes take
+    if job.rendezvous is None:  # else the other nodes' numbers of ranks are not known yet
         shown_ranks(job)
         check_stdin(job)
     return job
@@ -377,7 +377,7 @@ def _placed(
 
 
 def _starter(text: str, allocated: bool) -> Sequence[str]:
-    """Return the command that starts agents, as --rsh-agent says; srun gets the options that it needs."""
+    """Return the command that starts agents, by --rsh-agent; srun gets the options that it needs."""
     if text.strip() == slurm.SRUN[0] or (allocated and not text.strip()):
         return slurm.SRUN
     try:
@@ -393,7 +393,7 @@ def _need_hosts(options: argparse.Namespace, hosts: Sequence[Host]) -> None:
 
 
 def _words(options: argparse.Namespace, program: Sequence[str]) -> list[str]:
-    """Return the program as it was given."""
+    """Return the program and its arguments as the user gave them."""
     return ["-m", *program] if options.module else list(program)
 
 
@@ -463,7 +463,7 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
         said = from_environment({**users, **stated})
         wish = options.transport
         chosen = automatic(wish, far=far).name if wish in WISHES else wish
-        if wish == AUTO and chosen == SHM.name and reason_not_shared():  # ranks are as this process, or have less
+        if wish == AUTO and chosen == SHM.name and reason_not_shared():  # ranks have no more rights than this process
             chosen = IPC.name
         file = _config_file(options.config or said.file, chosen)
     except ConfigError as error:
@@ -482,7 +482,7 @@ def _config_file(path: str, transport: str) -> str:
     """Return the absolute path of the configuration file; ConfigError if it is invalid."""
     if not path:
         return ""
-    from ringcast.algorithms import network_file  # needs numpy, for which a launcher without a file does not wait
+    from ringcast.algorithms import network_file  # imports numpy, which a launcher without a file does not need
 
     network_file.read(path, transport)
     return _absolute(path)

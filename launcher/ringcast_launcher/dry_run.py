@@ -37,9 +37,9 @@ def describe(job: Job) -> Iterator[str]:
 
 
 def _variables(job: Job, i: int) -> dict[str, str]:
-    """Return the variables that the first rank of a host gets in addition to those it inherits, as far as known here.
+    """Return the variables that the first rank of a host gets beside the inherited ones, as far as they are known here.
 
-    Addresses and keys are made when the job starts; other hosts share their cores by themselves.
+    Addresses and keys are made when the job starts; each other host computes the shares of its cores itself.
     """
     node = job.nodes[i]
     limits = thread_limits(job.environment, len(node.ranks), processors()) if node.here else {}

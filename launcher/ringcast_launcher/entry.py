@@ -10,7 +10,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(last_words: str = "") -> None:
-    """Run the command and exit with its code; `last_words` is a file for what it says at the end of a failed job."""
+    """Run the command and exit with its code; `last_words` is a file for the text at the end of a failed job."""
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # else it is ignored, as in the background
         signal.signal(signal.SIGINT, _end)
     from ringcast_launcher import cli
@@ -21,6 +21,6 @@ def main(last_words: str = "") -> None:
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    """End at once: nothing is started yet, and an exception would be printed with the place in some module."""
+    """End at once: nothing is started yet, and an exception would print a traceback from the middle of an import."""
     os.write(2, b"ringcast-launch: ended by SIGINT\n")
     os._exit(_INTERRUPTED)

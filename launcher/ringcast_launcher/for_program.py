@@ -1,6 +1,6 @@
-"""`python -m ringcast_launcher.for_program FILE ...` is `ringcast-launch ...`, but tells in FILE how the job failed.
+"""Run `ringcast-launch ...` as `python -m ringcast_launcher.for_program FILE ...`: FILE gets the cause of a failure.
 
-For a program that shows that itself, as an exception: on standard error as well, it would be shown twice.
+A program that starts a job raises the cause as an exception itself; on standard error it would be shown twice.
 """
 
 import sys

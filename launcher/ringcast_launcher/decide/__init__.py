@@ -1,1 +1,1 @@
-"""Decisions about a job while it runs and at its end, without processes or clocks."""
+"""Decide about a job while it runs and at its end, without processes or clocks."""

@@ -1,10 +1,10 @@
-"""Says more of how a job has ended, by what all ranks have recorded: pure, over the flight records.
+"""Explain the end of a job by the flight records of all ranks: pure.
 
-After a mismatch: which ranks made another call than most others. Two ranks that have met cannot know which of them is
-wrong, and which two meet first is chance. But all ranks have recorded their calls: those of the largest group made the
-call that is meant, if no other group is as large. Else all sides are named, and the lowest rank stands for them.
+After a mismatch, name the ranks whose call differs from most others'. Two ranks that met cannot know which of them is
+wrong, and chance decides which two meet first. But all ranks have recorded their calls: the largest group made the
+intended call, if no other group is as large. Else all sides are named, and the lowest rank stands for them.
 
-After a timeout of the job: who waits for whom.
+After a timeout of the job, say which ranks wait for which.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST = 3  # different values that are shown
 
 
 def explained(verdict: Verdict, flights: Flights) -> Verdict:
-    """Return the verdict with what the records add to it."""
+    """Return the verdict with the explanation that the records give."""
     if verdict.rank is None:
         waits = who_waits(flights) if verdict.code == TIMED_OUT else ""
         return replace(verdict, how=f"{verdict.how}; {waits}") if waits else verdict
@@ -44,13 +44,13 @@ def _mismatch(verdict: Verdict, row: Row) -> Verdict:
     caught = verdict.how.rfind(_CAUGHT)
     how = f"failed: {CollectiveMismatch.__name__}: {_told(row, odd, others)}"
     how += verdict.how[caught:] if caught > 0 else ""
-    # The traceback is that of the rank which met the mismatch; maybe it is another one.
+    # The traceback comes from the rank that met the mismatch, which may differ from the rank named here.
     noticed = verdict.rank if verdict.witness is None else verdict.witness
     return replace(verdict, code=1, rank=odd[0], how=how, witness=None if noticed == odd[0] else noticed)
 
 
 def _row(flights: Flights, rank: int) -> Row | None:
-    """Return the first collective in which calls differ, of the communicators of `rank` if it has one there."""
+    """Return the first collective in which calls differ; prefer one of a communicator of `rank`."""
     rows = [row for row in merge(flights) if len({call.fingerprint for call in row.calls.values()}) > 1]
     return next((row for row in rows if rank in row.calls), rows[0] if rows else None)
 
@@ -58,7 +58,8 @@ def _row(flights: Flights, rank: int) -> Row | None:
 def _sides(row: Row) -> tuple[list[int], list[list[int]]]:
     """Return the ranks to name, and the groups from which they differ.
 
-    These are the largest group, for all others; or where two are as large all groups but that of the lowest rank.
+    One largest group: all ranks outside of it are named, against this group. Several largest groups: the group of the
+    lowest rank is named, against all other groups.
     """
     groups: dict[int, list[int]] = {}
     for rank in sorted(row.calls):
@@ -71,7 +72,7 @@ def _sides(row: Row) -> tuple[list[int], list[list[int]]]:
 
 
 def _told(row: Row, odd: list[int], others: list[list[int]]) -> str:
-    """Return what differs between the calls, which ranks made them, and where."""
+    """Return a text on the difference between the calls, with their ranks and places in the program."""
     mine, theirs = row.calls[odd[0]], [row.calls[group[0]] for group in others]
     most = ranks_in_words(sorted(rank for group in others for rank in group))
     here, there = _place(mine), _any_of([_place(call) for call in theirs])

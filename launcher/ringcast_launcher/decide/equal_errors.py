@@ -2,7 +2,7 @@
 
 The rank that is the cause comes last, so that its traceback stands near the last line. Ranks that were only stopped by
 its error (`ringcast.bootstrap.world`) have a line for each place, and so have other ranks' own errors when there is no
-more room for their tracebacks, or when they are the other half of the cause: its mismatch, or its deadlock.
+more room for their tracebacks, or when they are the other half of the cause: of the same mismatch or deadlock.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _STOPPED = re.compile(r"stopped at (?P<place>.*?): (?P<kind>\w+)(?:: .*)?")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+)')
 _ERROR = re.compile(r"(?:\w+\.)*(?P<kind>\w+)(?:: .*)?")
 _NAMED = re.compile(r"(?:[\w<>]+\.)*(?P<error>[A-Z]\w*(?:: .*)?)")
-_SHARED = ("CollectiveMismatch", "CollectiveTimeout")  # of which several ranks are both cause and witness
+_SHARED = ("CollectiveMismatch", "CollectiveTimeout")  # errors for which several ranks are both cause and witness
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The text that these ranks wrote, without their own numbers where they are several."""
+    """A text and the ranks that wrote it; if there are several, the text has no rank's own number."""
 
     ranks: tuple[int, ...]
     text: str
 
 
 def only_stopped(text: str) -> bool:
-    """Return whether a text tells no more than where another rank's error has stopped a rank."""
+    """Return whether a text says only at which place another rank's error stopped this rank."""
     return _STOPPED.fullmatch(text.rstrip("\n")) is not None
 
 
 def told_once(texts: Mapping[int, str], cause: int | None) -> tuple[list[Said], Said | None]:
-    """Return what is to be shown of the texts of all ranks, in order, and at last of the cause, if that wrote one."""
+    """Return the texts to show for all ranks, in order, and apart the text of the rank `cause`; None if it has none."""
     groups = _equal(texts.items())
     named = next((said for said in groups if cause in said.ranks), None)
     shared = _kind(named.text) if named is not None and _kind(named.text) in _SHARED else ""
@@ -67,7 +67,7 @@ def named_error(text: str) -> str:
 
 
 def _equal(texts: Iterable[tuple[int, str]]) -> list[Said]:
-    """Return the different texts, but for the number of the rank itself, in the order of their first ranks."""
+    """Return the different texts in the order of their first ranks; each rank's own number counts as equal."""
     ranks: dict[str, list[int]] = {}
     for rank, text in sorted(texts):
         ranks.setdefault(_but_for(rank, text), []).append(rank)
@@ -80,7 +80,7 @@ def _but_for(rank: int, text: str) -> str:
 
 
 def _in_one_line(text: str) -> str:
-    """Return where a rank ended and by which kind of error; empty if the text does not tell."""
+    """Return in one line the place where a rank ended and the kind of error; empty if the text has neither."""
     lines = text.splitlines()
     if stopped := _STOPPED.fullmatch(lines[-1]):
         return f"stopped at {stopped['place']}: {stopped['kind']}"

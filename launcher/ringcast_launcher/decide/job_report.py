@@ -1,4 +1,4 @@
-"""The report of a finished job and of each of its ranks: `--json-report FILE`."""
+"""Report a finished job and each of its ranks: `--json-report FILE`, and the last words on the screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ringcast._util.output_files import write_whole
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE, Losses
 from ringcast_launcher.decide.supervisor import Fate
 
-LONG = 160  # characters; of a longer cause the beginning is enough where the whole one stands a few lines above
+LONG = 160  # characters; a longer cause is cut where its whole text stands a few lines above
 _MISSING = re.compile(r"ModuleNotFoundError: No module named 'mpi4py'|: No module named mpi4py$", re.MULTILINE)  # of -m
 
 
@@ -31,7 +31,7 @@ class RankReport:
 class JobReport:
     """The end of a job: the exit code and the cause, with the responsible rank if there is one.
 
-    If the job could not start, `unusable_hosts` says for each host that was the cause why.
+    If hosts prevented the start, `unusable_hosts` has the reason of each.
     """
 
     exit_code: int
@@ -46,9 +46,9 @@ class JobReport:
     def last_words(self, shown: str = "") -> str:
         """Return the text for a person: the traceback of the responsible rank, then one line with the cause.
 
-        `shown` is what that rank wrote, to be printed in place of the traceback.
+        `shown` is that rank's own output, to be printed in place of the traceback.
         """
-        if self.exit_code == 0 or (self.exit_code == BROKEN_PIPE and self.rank is None):  # nobody wants to read it
+        if self.exit_code == 0 or (self.exit_code == BROKEN_PIPE and self.rank is None):  # no reader is left
             return ""
         who = f"rank {self.rank} ({self.host}, pid {self.pid}) " if self.rank is not None else ""
         cause = self._shortened() if self._stands_in(shown) else self.cause
@@ -57,7 +57,7 @@ class JobReport:
         return "".join(line + "\n" for line in lines)
 
     def _stands_in(self, text: str) -> bool:
-        """Return whether a text has the whole cause, maybe without the number of the rank."""
+        """Return whether a text contains the whole cause, maybe without the number of the rank."""
         cause = self.cause.removeprefix("failed: ")
         return cause in text or cause.replace(f": rank {self.rank}: ", ": ") in text
 
@@ -65,14 +65,14 @@ class JobReport:
         return self.cause if len(self.cause) <= LONG else self.cause[:LONG].rpartition(" ")[0] + " …"
 
     def but_for(self, losses: Losses) -> JobReport:
-        """Return the report of the same job with lost output as its cause, if it has no other one."""
+        """Return the report of the same job with lost output as its cause, if it has no other cause."""
         return self if self.exit_code or not losses.code else replace(self, exit_code=losses.code, cause=losses.cause)
 
     def write(self, path: Path) -> None:
         """Write the file, in one piece.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         ranks = [{"rank": r.rank, "host": r.host, "pid": r.pid, **asdict(r.fate)} for r in self.ranks]
         text = json.dumps({**asdict(self), "ranks": ranks}, indent=2) + "\n"
@@ -80,7 +80,7 @@ class JobReport:
 
 
 def _advice(error: str) -> list[str]:
-    """Return what may help against an error, which its program cannot know."""
+    """Return lines of advice on an error that its program cannot know the reason of."""
     if not _MISSING.search(error):
         return []
     ways = "--as-mpi4py (alone: python -m ringcast.mpi4py) puts ringcast in its place"

@@ -1,7 +1,7 @@
-"""Output of a job that could not be written: where, why, and the exit code that a job has for it.
+"""Note output of a job that could not be written: where, why, and the exit code of the job for it.
 
-A reader that closed the pipe (EPIPE, as with `| head`) wants no more: the job is ended, and its exit code is that of
-SIGPIPE, without a message. Anything else, such as a full disk, is an error that is reported, with exit code 1.
+A reader that closed the pipe (EPIPE, as with `| head`) wants no more: the job is ended with the exit code for SIGPIPE,
+141, without a message. Any other error, such as a full disk, is reported, with exit code 1.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class Losses:
         self._unread: set[str] = set()
 
     def note(self, place: str, error: OSError) -> None:
-        """Note that output to this place is lost; where nobody reads it any more, SIGPIPE comes, if it is noted."""
+        """Note that output to this place is lost; if its reader has gone, raise SIGPIPE for the job's loop."""
         if isinstance(error, BrokenPipeError):
             self._unread.add(place)
-            signal.raise_signal(signal.SIGPIPE)  # else Python ignores it; it ends the wait of the job's loop
+            signal.raise_signal(signal.SIGPIPE)  # ends the wait of the job's loop; without a loop Python ignores it
         else:
             why = error.strerror or error
             self.note_cause(place, f"{place} cannot be written ({why}); what was still to come is lost")
 
     def note_cause(self, place: str, cause: str) -> None:
-        """Note a loss in words of its own."""
+        """Note a loss with a text of the caller's."""
         self._causes.setdefault(place, cause)
 
     @property
@@ -44,12 +44,12 @@ class Losses:
 
     @property
     def unread(self) -> bool:
-        """True once somebody who read one of the places has gone."""
+        """True once a reader of one of the places has gone."""
         return bool(self._unread)
 
     @property
     def cause(self) -> str:
-        """The reason for `code`, in one line; empty if that is 0."""
+        """The reason for `code`, in one line; empty if the code is 0."""
         return "; ".join(self.causes) or "".join(f"nobody reads {place} any more" for place in sorted(self._unread)[:1])
 
 

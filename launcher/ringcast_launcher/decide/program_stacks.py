@@ -1,8 +1,8 @@
-"""Picks from the stacks of ranks what their programs do: pure, over the text that Python's faulthandler writes.
+"""Cut the stacks of ranks down to their programs' own: pure, over the text that Python's faulthandler writes.
 
-Of each rank that is the main thread, and any other thread that has come from the program into a call of ringcast. The
-threads of ringcast itself, and threads that wait for work of the program, are left out. Frames inside ringcast are one
-line, and the outermost frame comes first, as in a traceback. Ranks that are at the same place are shown together.
+For each rank the main thread stays, and any other thread that the program has in a call of ringcast. Threads of
+ringcast itself, and idle threads of the program, are left out. Frames inside ringcast become one line, and the
+outermost frame comes first, as in a traceback. Ranks at the same place are shown together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STARTS = ("_bootstrap", "_bootstrap_inner", "run")  # functions of Python's mod
 
 
 def of_program(text: str) -> str:
-    """Return the stacks of a program's threads; the text itself where it has none."""
+    """Return the stacks of a program's threads; the whole text where no thread is the program's."""
     threads: list[list[str]] = []
     for line in text.splitlines():
         if _HEAD.fullmatch(line):
@@ -42,13 +42,13 @@ def told_once(texts: Mapping[int, str]) -> str:
 
 
 def _is_started(frames: Sequence[str]) -> bool:
-    """Return whether a thread was started by Python's module threading: any but the main one."""
+    """Return whether a thread was started by Python's module threading, as every thread but the main one."""
     found = _FRAME.fullmatch(frames[0])
     return found is not None and found["name"] == _STARTS[0]
 
 
 def _without_start(frames: Sequence[str]) -> Sequence[str]:
-    """Return the frames of a thread that was started, without those of the start; none of any other."""
+    """Return a thread's frames without the frames of threading's start; nothing if threading did not start it."""
     if not frames or not _is_started(frames):
         return ()
     first = next((i for i, line in enumerate(frames) if (f := _FRAME.fullmatch(line)) and f["name"] not in _STARTS), 0)

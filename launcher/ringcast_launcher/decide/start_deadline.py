@@ -1,4 +1,4 @@
-"""The time limit for starting all hosts and their workers."""
+"""Keep the time limit for the start of all hosts and their workers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from ringcast_launcher.decide.supervisor import TIMED_OUT, timed_out
 from ringcast_launcher.plan.job import JobError
 
-NAMED = 5  # hosts that are named when the time is over
+NAMED = 5  # missing hosts that an error names
 
 
 class StartDeadline:
-    """Runs from its construction. `due` is its end on the monotonic clock, `seconds` its length."""
+    """A limit that runs from its construction. `due` is its end on the monotonic clock, `seconds` its length."""
 
     def __init__(self, seconds: float, *, start: float, timeout: float | None) -> None:
-        """`timeout` is that of the whole job, from its `start` on; it may end the start earlier."""
+        """Begin a limit of `seconds`; the `timeout` of the whole job, counted from `start`, may end it earlier."""
         self.seconds, self._timeout = seconds, timeout
         self._end = math.inf if timeout is None else start + timeout
         self.due = min(time.monotonic() + seconds, self._end)
@@ -30,7 +30,7 @@ class StartDeadline:
         """Check that the time of the whole job (--timeout) is not over; `missing` are the hosts that have not started.
 
         Raises:
-            JobError: it is over.
+            JobError: the time is over.
         """
         if self._timeout is not None and time.monotonic() >= self._end:
             more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""

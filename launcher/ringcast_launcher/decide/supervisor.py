@@ -1,20 +1,20 @@
-"""Decides what to do about events of workers: a state machine without processes, sockets or clocks.
+"""Decide on actions for events of workers: a state machine without processes, sockets or clocks.
 
 The first failure decides the job's fate. A worker fails when it exits with another code than 0, is killed, reports an
-uncaught error, is stuck, or exits with code 0 without having said that it finished. It is fenced: whatever is left of
-it is killed, so that nothing of a failed rank acts any more. A worker that reports its own error is fenced when it has
+uncaught error, is stuck, or exits with code 0 without having said that it finished. It is fenced: all processes that
+are left of it are killed, so that a failed rank acts no more. A worker that reports its own error is fenced when it has
 ended, at the latest after `settle` seconds. When a rank is fenced, the others are notified; they have `grace` seconds
 to raise their own errors, then get SIGTERM, and SIGKILL `patience` seconds later.
 
-With `continue_on_failure` a failure ends no other rank: the others are notified and go on. How the job has ended is
-decided at last, when all that happened is known (`ringcast_launcher.decide.verdict`).
+With `continue_on_failure` a failure ends no other rank: the others are notified and go on. The verdict on the job comes
+last, when all events are known (`ringcast_launcher.decide.verdict`).
 
 A worker that caught an error of communication, and went on without an answer to it (`ringcast.wire.unanswered`), has
-failed too: nobody is ended for that, as it may have more to say, but the job has not succeeded.
+failed too: no rank is ended for that, as the worker may have more to say, but the job has not succeeded.
 
-A signal to the launcher that asks it to end is passed on to all workers, which then have a grace period: `preempted`
-seconds after SIGTERM, as batch systems and Kubernetes send it, `interrupted` seconds after another one. A second one
-ends them at once. All other signals are passed on and change nothing, unless a worker dies by one.
+A signal that asks the launcher to end is passed on to all workers, which then have a grace period: `preempted` seconds
+after SIGTERM, as batch systems and Kubernetes send it, `interrupted` seconds after another signal. A second such signal
+ends the workers at once. All other signals are passed on and change nothing, unless a worker dies by one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """The launcher, or an agent, received a signal; SIGPIPE: nobody reads the launcher's output any more."""
+    """The launcher, or an agent, received a signal; SIGPIPE: all readers of the launcher's output have gone."""
 
     number: int
 
@@ -68,14 +68,14 @@ Event: TypeAlias = ForOwner | Exited | Fenced | Signalled | Hung | Tick
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Kill the processes that are left of a rank: its process group and its descendants."""
+    """Kill the remaining processes of a rank: its process group and its descendants."""
 
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """Tell the other ranks that this one has failed."""
+    """Notify the other ranks that this one has failed."""
 
     rank: int
     failure: Failure
@@ -83,7 +83,7 @@ class Declare:
 
 @dataclass(frozen=True, slots=True)
 class AbortJob:
-    """Tell all ranks that the job ends."""
+    """Notify all ranks that the job ends."""
 
     cause: str
 
@@ -106,8 +106,8 @@ class Fate:
     joined: bool
     finished: bool  # it said that it communicates no more
     failure: str  # why it counts as failed; empty where it does not
-    error: str  # what it reported itself …
-    traceback: str  # … and where that arose
+    error: str  # the error that the rank itself reported …
+    traceback: str  # … and the place where it arose
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Policy:
     grace: float = TIMING.grace  # after the first failure was declared, before SIGTERM
     patience: float = TIMING.terminate  # after SIGTERM, before SIGKILL
     interrupted: float = TIMING.interrupted  # after a signal to the launcher was passed on, before SIGKILL …
-    preempted: float = TIMING.preempted  # … if that was SIGTERM
+    preempted: float = TIMING.preempted  # … if the signal was SIGTERM
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ class Supervisor:
         return {rank: name for rank, name in told.items() if name}
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Return the actions that answer `event`, in order; the last one of all is a Verdict."""
+        """Return the actions that answer `event`, in order; the last action of a job is a Verdict."""
         if self._over:
             return []
         actions = self._answer(event, now)
@@ -270,7 +270,7 @@ class Supervisor:
         worker.fenced = True
         declared = self._past.failed.get(rank, cause)
         if worker.status is not None and rank in self._past.ended:
-            # What a rank that was asked to end leaves behind is asked as well, when all have ended.
+            # Children of a rank that we asked to end get SIGTERM too, once all ranks have ended.
             return [Declare(rank, self._failure(rank, declared))]
         if worker.status is None:
             self._past.ended.add(rank)
@@ -281,23 +281,23 @@ class Supervisor:
         return [Fence(rank)]
 
     def _failure(self, rank: int, cause: str) -> Failure:
-        """Return the failure of a rank as it is declared, with the failed ranks that it blames for it."""
+        """Return the failure to declare for a rank, with the failed ranks that the rank blames for it."""
         return Failure(cause, blames=tuple(sorted(self._past.causes(rank))))
 
     def _fenced(self, rank: int, now: float) -> list[Action]:
-        """Declare the failure of a rank of which nothing is left; the time of the others to end counts from here."""
+        """Declare the failure of a rank whose processes have all ended; the `grace` of the others begins now."""
         worker = self._past.workers[rank]
         failure, worker.to_declare = worker.to_declare, None
         if failure is None:
             return []
-        if not worker.fenced:  # it exited with code 0 without joining: by itself that ends no job
+        if not worker.fenced:  # the worker exited with code 0 without joining: this alone ends no job
             return [Declare(rank, failure)]
         return [Declare(rank, failure), *self._end(_Ending(), now)]
 
     def _end(self, ending: _Ending, now: float) -> list[Action]:
         """Begin to end the job, unless that has begun already: the first reason stands.
 
-        Without a failed rank the others go on, where that is wanted; a job that has not started cannot.
+        With `continue_on_failure` the others go on without a failed rank, unless the job has not started yet.
         """
         if ending.code is None and self._past.continues and self._past.started:
             return []
@@ -311,7 +311,7 @@ class Supervisor:
         if number in PASSED_ON:
             self._past.passed_on.add(number)
             return [SendSignal(number)]
-        if number == signal.SIGPIPE and self._ending is not None:  # nobody asks: it ends anyway
+        if number == signal.SIGPIPE and self._ending is not None:  # SIGPIPE is no second request: the job ends anyway
             return []
         self._past.ended |= self._running()
         if self._ending is not None:  # asked twice: no more patience

@@ -1,12 +1,12 @@
-"""Decides how a job has ended: its exit code, and the rank to name. Pure, over what became of all ranks.
+"""Decide the verdict on a job: its exit code, and the rank to name. Pure, over the fates of all ranks.
 
-A job that goes on after failures (`continues`) has succeeded if some rank has outlived the failures:
-it finished, exited with 0 and without an unanswered error, and knew of them when it finished. A rank that left before a
-failure has not: no rank did the work of the failed ones. A failure that follows from another one need not be
-outlived, as it is the same failure. All ranks that finished have to be well.
+A job that goes on after failures (`continues`) has succeeded if some rank has outlived the failures: it finished,
+exited with 0 and without an unanswered error, and knew of the failures when it finished. A rank that left before a
+failure has not outlived it: no rank did the work of the failed ranks. A failure that follows from another one need not
+be outlived, as it is the same failure. All ranks that finished have to be well.
 
-A worker that failed only because of others says whom it blames. Which of several failures is the root cause is
-therefore decided at the end, when all of them are known: the blame is followed as far as it leads.
+A worker that failed only because of others names the ranks that it blames. So the root cause of several failures is
+decided at the end, when all of them are known: the blame is followed to its end.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ringcast.wire.failure import Failure
 from ringcast.wire.unanswered import Unanswered
 
 EVERY_CALL = "every rank has to make every collective call, and every message needs a send and a recv"
-_DIFFERS = re.compile(r" differs?: mine ")  # in the text of a mismatch of which both calls are known
+_DIFFERS = re.compile(r" differs?: mine ")  # in the text of a mismatch if both calls are known
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All workers have ended. `rank` is the one to name, None where the cause lies outside of the workers."""
+    """All workers have ended. `rank` is the rank to name; None where the cause lies outside of the workers."""
 
     code: int
     rank: int | None = None
@@ -40,19 +40,19 @@ class Verdict:
 
 @dataclass(slots=True)
 class Worker:
-    """The state of one rank: what came of its process, and what it reported."""
+    """The state of one rank: the fate of its process, and its own reports."""
 
     status: int | None = None
     joined: bool = False
     too_late: bool = False
     finished: bool = False
     caught: Unanswered | None = None
-    lost: str = ""  # why other ranks count it as failed that could not reach it
-    outlived: frozenset[int] = frozenset()  # failed ranks that it knew of, or the launcher, when it finished
+    lost: str = ""  # the reason of other ranks that could not reach this one, and count it as failed
+    outlived: frozenset[int] = frozenset()  # failed ranks that it, or the launcher, knew of when it finished
     report: Failure = NO_FAILURE  # its own, with the ranks that it blames
     settle_by: float | None = None
-    fenced: bool = False  # that was asked for, or it was being ended already
-    to_declare: Failure | None = None  # when it is fenced
+    fenced: bool = False  # whether its fence was asked for, or its end was under way already
+    to_declare: Failure | None = None  # once it is fenced
 
 
 @dataclass(slots=True)
@@ -68,10 +68,10 @@ class Past:
     passed_on: set[int] = field(default_factory=set)  # signals
 
     def verdict(self, *, ended: bool) -> Verdict:
-        """Return how the job has ended, when all ranks have; `ended`: the launcher ended it because of a failure."""
+        """Return the verdict after the end of all ranks; `ended`: the launcher ended the job because of a failure."""
         if not ended and self._well():
             return Verdict(0)
-        # Where ranks go on without others, the failure of those is no cause by itself.
+        # Where ranks go on without the failed ones, a failure alone is not the cause of the job's end.
         first = [*self.caught, *self.failed] if self.continues else [*self.failed, *self.caught]
         found = self._judge(self._lowest_alike(first[0]))
         return found if ended or found.rank is None else replace(found, how=found.how + self._why_not_well(found.rank))
@@ -81,14 +81,14 @@ class Past:
         return self._blamed_by(rank) & self.failed.keys() - {rank}
 
     def described(self, status: int) -> str:
-        """Return how a process ended, in words."""
+        """Return in words how a process ended."""
         passed_on = -status in self.passed_on
         return f"{describe(status)}, passed on by the launcher" if passed_on else describe(status)
 
     def _lowest_alike(self, rank: int) -> int:
-        """Return the lowest of the ranks whose own errors are that of `rank`: which came first is chance.
+        """Return the lowest rank with the same own error as `rank`, because chance decides which of them comes first.
 
-        Of several that met a mismatch, one that knows the other rank's whole call is preferred.
+        After a mismatch, a rank that knows the other rank's whole call is preferred.
         """
         mine = self._own_error(rank)
         alike = [other for other in self.failed if mine and self._own_error(other) == mine]
@@ -98,7 +98,7 @@ class Past:
         return _DIFFERS.search(self.workers[rank].report.cause) is not None
 
     def _own_error(self, rank: int) -> tuple[object, ...]:
-        """Return the kind and the place of an error for which no other rank is to blame; empty if there is none."""
+        """Return the kind and the place of a rank's error that blames no other rank; empty if there is none."""
         worker = self.workers[rank]
         report = worker.report
         if rank not in self.failed or self._blamed_by(rank):
@@ -106,7 +106,7 @@ class Past:
         if not report.cause:  # before init it had no peers; a rank that joined too late was refused
             return () if worker.joined or worker.too_late else (worker.status,)
         kind = report.cause.partition(":")[0]
-        if kind == CollectiveMismatch.__name__:  # of both ranks, each in its own call
+        if kind == CollectiveMismatch.__name__:  # both ranks raise it, each in its own call
             return kind, worker.status
         return kind, worker.status, *(line for line in report.traceback.splitlines() if line.startswith('  File "'))
 
@@ -119,12 +119,12 @@ class Past:
 
     @property
     def _roots(self) -> set[int]:
-        """The failed ranks that blame no other one of them; all, if each blames another."""
+        """The failed ranks that blame no other failed rank; all failed ranks, if each blames another."""
         roots = {rank for rank in self.failed if not self.causes(rank)}
         return roots or set(self.failed)
 
     def _why_not_well(self, rank: int) -> str:
-        """Return why a rank that failed makes a job fail whose other ranks were to go on; empty if that is clear."""
+        """Return why a failed rank makes a job fail although the others were to go on; empty if it needs no words."""
         finished = {other for other, worker in enumerate(self.workers) if worker.finished}
         if not self.continues or rank not in self.failed or not finished.isdisjoint(self.failed):
             return ""
@@ -134,10 +134,10 @@ class Past:
         return "; no rank that finished has outlived it" if finished else ""
 
     def _judge(self, rank: int, seen: frozenset[int] = frozenset()) -> Verdict:
-        """Return the verdict on a rank that failed, or on the one that it rightly blames."""
+        """Return the verdict on a failed rank, or on the rank that it rightly blames."""
         report, seen = self.workers[rank].report, seen | {rank}
         blamed = self._blamed_by(rank)
-        if (link := self.workers[rank].lost) and report.blames:  # who told it of that may be at neither end of the link
+        if (link := self.workers[rank].lost) and report.blames:  # its source may be at neither end of the link
             return Verdict(1, rank, f"failed: {link}", report.traceback)
         if self._told_of_itself(rank, blamed):
             return self._own_failure(rank)
@@ -148,7 +148,7 @@ class Past:
             return self._own_failure(rank)  # it needed no rank that had left
         for other in sorted(blamed):
             worker = self.workers[other]
-            # Who had finished, and was ended by us while it still closed its sockets, would have exited with 0.
+            # A rank that had finished, and was ended by us while it closed its sockets, would have exited with 0.
             left = worker.status == 0 or (worker.finished and other in self.ended)
             if left and other not in self.failed and other not in seen:
                 how = "without joining" if not worker.joined else f"while rank {rank} still communicated with it"
@@ -162,9 +162,9 @@ class Past:
         return self._own_failure(rank)
 
     def _told_of_itself(self, rank: int, blamed: Collection[int]) -> bool:
-        """Return whether a rank has heard, of one that blames it, that it counts as failed.
+        """Return whether a rank heard from a rank which blames it that it counts as failed itself.
 
-        The other ranks may tell it of a lost link before they tell the control plane, and it may have ended by then.
+        The other ranks may notify it of a lost link before they notify the control plane, and it may have ended then.
         """
         caught = self._only_caught(rank)
         kind = self.workers[rank].report.cause.partition(":")[0] if caught is None else caught.kind
@@ -180,7 +180,7 @@ class Past:
         return blamed
 
     def _only_caught(self, rank: int) -> Unanswered | None:
-        """Return the error that a rank caught, if it has not failed otherwise as well."""
+        """Return the unanswered error that a rank caught, if the rank has not failed otherwise as well."""
         return None if rank in self.failed else self.workers[rank].caught
 
     def _own_failure(self, rank: int) -> Verdict:
@@ -188,7 +188,7 @@ class Past:
         if (caught := self._only_caught(rank)) is not None:
             return Verdict(1, rank, f"failed: {caught}")
         status, report = worker.status, worker.report
-        told = rank in self.ended or not status  # what it told counts, not how it was ended after that
+        told = rank in self.ended or not status  # its own report counts, not the way in which it was ended later
         how = self.failed[rank] if told or status is None else self.described(status)
         if report.cause and (told or status == 1):  # with code 1 Python ends after an uncaught error
             how = report.cause.partition("\n")[0]
@@ -209,7 +209,7 @@ def missed(failure: Failure) -> str:
 
 
 def describe(status: int) -> str:
-    """Return how a process ended, in words.
+    """Return in words how a process ended.
 
     >>> describe(3), describe(-9)
     ('exit code 3', 'killed by SIGKILL')

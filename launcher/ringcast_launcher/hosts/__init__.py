@@ -1,1 +1,1 @@
-"""One process manager per host: in the launcher's process on its own host, an agent elsewhere."""
+"""Manage the processes of each host: in the launcher's process on its own host, by an agent elsewhere."""

@@ -1,9 +1,9 @@
-"""The agent on another host, `python -m ringcast_launcher.hosts.agent`: it manages the processes of its host's ranks.
+"""Manage the processes of a host's ranks as the agent on another host, `python -m ringcast_launcher.hosts.agent`.
 
-It reads commands from standard input and writes reports to standard output, so nothing has to be configured, and no
-secret lies in an argument or a file. It ends, and all its workers with it, when its input ends, when a signal asks it
-to and the grace period is over, or when it has heard nothing of the launcher for a while. If it is stopped or hangs,
-its watchdog ends the workers.
+The agent reads commands from standard input and writes reports to standard output, so nothing has to be configured, and
+no secret lies in an argument or a file. It ends, and all its workers with it, when its input ends, when the grace
+period after a signal is over, or when it has heard nothing from the launcher for a while. If the agent is stopped or
+hangs, its watchdog ends the workers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ringcast_launcher.system.watchdog import Watchdog
 PATIENCE = TIMING.launcher_silence
 PENDING = 1 << 22  # bytes of reports that may wait before the workers' output has to
 LAST_REPORTS = 5.0  # seconds that the last reports may take
-REACH = 5.0  # seconds until the launcher is found not to be reached
+REACH = 5.0  # seconds after which the launcher counts as unreachable
 
 
 class Agent:
@@ -92,8 +92,8 @@ class Agent:
             elif number in PASSED_ON:
                 self._tell(Signalled(number))  # to the ranks of all hosts
         self._commands += self._connection.turn(ready, time.monotonic())
-        # Only the launcher's own signs are passed on: else a silence of ours would count after one of the launcher,
-        # and the two together would last longer than it waits.
+        # Only the launcher's own signs of life are passed on to the watchdog: else our silence would be counted after
+        # the launcher's, and both together would last longer than the launcher waits.
         if self._paused or not self._connection.unanswered:
             self._local_host.watchdog.sign()
         if self._commands:
@@ -105,7 +105,7 @@ class Agent:
         self._make_room()
 
     def _asked_to_end(self, number: int) -> None:
-        """End because of a signal: now, if it is not the first one; else the launcher may end the job meanwhile."""
+        """End because of a signal: at once if it is a second one; else after the grace period, or with the job."""
         self._end_by = time.monotonic() if self.asked else time.monotonic() + self._grace
         self.asked = number
         self._local_host.send(SendSignal(number))
@@ -132,7 +132,7 @@ class Agent:
             self._held = command.held
             command = HoldOutput(self._held or self._full)
         self._local_host.send(command)
-        if isinstance(command, Start):  # it was checked; no rank runs yet
+        if isinstance(command, Start):  # the command was checked; no rank runs yet
             self._local_host.watchdog.watch()
 
     def _tell(self, report: Report) -> None:
@@ -158,7 +158,7 @@ def unreachable(control: str) -> str:
 
 
 def seen_from(environment: Mapping[str, str]) -> str:
-    """Return the launcher's address from the variables of srun or ssh; srun passes on those of its user's ssh.
+    """Return the launcher's address from srun's variable, or else ssh's: srun passes on the ssh variables of its user.
 
     >>> seen_from({"SSH_CONNECTION": "10.0.0.1 4711 10.0.0.2 22"})
     '10.0.0.1'

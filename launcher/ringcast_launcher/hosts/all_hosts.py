@@ -1,4 +1,4 @@
-"""All hosts of a job, the launcher's own and the others: one place to send commands to, and to take reports from."""
+"""Send commands to all hosts of a job, and take their reports: the launcher's own host and the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STEP = 100  # ms after which a wait for answers looks at its deadline again
 MUCH = 1 << 22  # bytes of output that may pile up during `answers` before the workers have to wait
-Said: TypeAlias = tuple[int, Report]  # the number of the host, and what it reported
+Said: TypeAlias = tuple[int, Report]  # the number of the host, and its report
 
 
 class AllHosts:

@@ -1,4 +1,4 @@
-"""Messages in a stream of bytes between the launcher and its agent on another host.
+"""Encode and decode messages in the stream of bytes between the launcher and its agent on another host.
 
 A message is a length (4 bytes) and that many bytes of msgpack. The output of an agent begins with a mark: a login
 shell may have written something before it, which is kept as noise, since it may tell why the agent did not start.
@@ -17,13 +17,13 @@ from ringcast.wire.codec import CodecError
 
 MARK = b"\nringcast-agent 1\n"
 LARGEST = 64 << 20  # bytes of a message, from a peer that has shown the key …
-PIECE = 1 << 18  # … and of the frames in which it travels where others can connect: these need room before that
+PIECE = 1 << 18  # … and of its frames on a socket open to others, which need memory before the peer shows the key
 MOST_NOISE = 1 << 16  # bytes before the mark that are kept
 _LENGTH = struct.Struct("<I")
 
 
 def encode(message: Any) -> bytes:
-    """Return a message of plain values as it travels."""
+    """Return a message of plain values as bytes, with its length before it."""
     data = pack(message)
     return _LENGTH.pack(len(data)) + data
 
@@ -85,7 +85,7 @@ class Frames:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the message that `pack` made bytes of.
+    """Return the message that `pack` encoded.
 
     Raises:
         CodecError: the data is no message.
@@ -100,10 +100,10 @@ def cut(message: Any) -> list[bytes]:
 
 
 def joined(frames: Sequence[bytes]) -> Any:
-    """Return the message that `cut` made frames of.
+    """Return the message that `cut` cut into frames.
 
     Raises:
-        CodecError: they are no message, or it is too long.
+        CodecError: the frames are no message, or the message is too long.
     """
     if (length := sum(map(len, frames))) > LARGEST:
         raise CodecError(f"a message of {length} bytes came")

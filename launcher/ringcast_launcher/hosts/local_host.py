@@ -1,6 +1,7 @@
-"""The process manager of one host: starts the workers of its ranks, watches them, and ends them with their descendants.
+"""Start the workers of one host's ranks, watch them, and end them with their descendants.
 
-It executes commands and makes reports; the launcher has one in its own process, an agent has one on another host.
+The process manager executes commands and makes reports; the launcher has one in its own process, an agent has one on
+another host.
 """
 
 from __future__ import annotations
@@ -71,10 +72,13 @@ class LocalHost:
     def __init__(
         self, directory: str, watchdog: Watchdog, environment: Mapping[str, str], stdin: int | None = None
     ) -> None:
-        """`directory` is the job's on this host; `environment` is common to the workers, beside that of Start.
+        """Manage no rank yet; a command `Start` starts the workers.
 
-        `stdin` is the file that the rank with standard input gets; None: a pipe, for what is sent.
-        All workers are registered with the `watchdog`.
+        Args:
+            directory: the job's directory on this host.
+            environment: common to the workers; Start adds to it.
+            stdin: the file that the rank with standard input gets; None: a pipe, for data from the launcher.
+            watchdog: it learns of all workers.
         """
         self._directory, self.watchdog, self._environment = directory, watchdog, environment
         self._not_ours = orphans(os.getpid(), ())  # our children from before the start
@@ -163,7 +167,7 @@ class LocalHost:
             where = f"there is no directory {command.directory} (--wdir names another)"
             self._reports.append(NotStarted(where, USAGE))
             return
-        # Python itself would say so too, but in the middle of a job.
+        # Without this check Python would find the missing file only in the middle of a job.
         if command.argv[:1] == (sys.executable,) and (script := _script(command)) and not script.is_file():
             self._reports.append(NotStarted(f"there is no script {script}", USAGE))
             return
@@ -212,7 +216,7 @@ class LocalHost:
 
     def _records(self, wanted: bool) -> Iterator[Record]:
         for rank in self._processes if wanted else ():
-            with suppress(OSError):  # it has none
+            with suppress(OSError):  # the rank has no record
                 yield Record(rank, Path(self._directory, flight.FILE.format(rank=rank)).read_bytes())
 
     def _signal(self, number: int) -> None:
@@ -224,7 +228,7 @@ class LocalHost:
             self._reports.append(ProcessActivity(rank, look_at(pids, speaker)))
 
     def _states(self) -> tuple[RankState, ...]:
-        from ringcast.monitoring.live import look_here  # needs psutil, for which no start waits
+        from ringcast.monitoring.live import look_here  # imports psutil, which no start needs
 
         return tuple(look_here(self._directory, self._pids))
 
@@ -286,7 +290,7 @@ class LocalHost:
         kill(self._everyone)
 
     def _drain(self) -> None:
-        """Read the rest of the output, without waiting for processes outside the session that hold a pipe open."""
+        """Read the rest of the output, without a wait for processes outside the session that hold a pipe open."""
         for file in list(self._pipes):
             while self._take(file):
                 pass
@@ -296,6 +300,6 @@ class LocalHost:
 
 
 def _script(command: Start) -> Path | None:
-    """Return the script that Python is to run; None if it runs something else."""
+    """Return the script that Python is to run; None if the command runs something else."""
     named = command.argv[1] if len(command.argv) > 1 else ""
     return Path(command.directory, named) if named.endswith(".py") and not named.startswith("-") else None

@@ -1,4 +1,4 @@
-"""The messages between the launcher and the process manager of each host: commands one way, reports the other."""
+"""Define the messages between the launcher and the process manager of each host: commands and reports."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The end of the job: its exit code, the text of the cause if there is one, and if the job is started `again`.
+    """The end of the job: its exit code, the text of the cause if there is one, and whether the job is started `again`.
 
     Sent to nodes that joined by themselves; agents started by a command end with their input.
     """
@@ -143,7 +143,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class InputTaken:
-    """A rank has taken so many bytes more of its standard input; `closed`: it takes nothing more."""
+    """A rank has read more bytes of its standard input; `closed`: it will read nothing more."""
 
     rank: int
     size: int

@@ -1,7 +1,7 @@
-"""Non-blocking connections for messages in both directions, with signs of life; and such a connection over two files.
+"""Send and receive messages without blocking, with signs of life; over two files, or another kind of connection.
 
-Only time in which this process ran counts as silence of the other end. Signs of life are sent only to an end that sends
-some: if messages arrive in one direction only, they soon stop in both.
+Only time in which this process ran counts as silence of the other end. Signs of life are sent only while some arrive
+from the other end: if messages arrive in one direction only, they soon stop in both.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Connection(ABC):
         return [message for message in found if message is not None]
 
     def excuse_silence(self) -> None:
-        """Do not count the silence until now: it was announced."""
+        """Do not count the silence until now, because it was announced."""
         self.silent = self.unanswered = 0.0
 
     def refuse(self, why: str) -> None:
@@ -87,7 +87,7 @@ class Connection(ABC):
 
     @abstractmethod
     def _receive(self, ready: Container[File]) -> list[Any]:
-        """Return the messages that arrived; reset `silent` if anything did."""
+        """Return the messages that arrived; reset `silent` if any byte arrived."""
 
     @abstractmethod
     def _flush(self) -> None:
@@ -160,5 +160,5 @@ class PipeConnection(Connection):
             while self._unsent:
                 try:
                     del self._unsent[: os.write(self._writing, self._unsent[:CHUNK])]
-                except BrokenPipeError:  # that the other end has ended is seen when reading
+                except BrokenPipeError:  # the next read shows that the other end has ended
                     self._unsent.clear()

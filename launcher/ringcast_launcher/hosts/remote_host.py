@@ -1,4 +1,4 @@
-"""The launcher's end of the connection to an agent on another host; it has the interface of `LocalHost`.
+"""Talk to an agent on another host, through the interface of `LocalHost`.
 
 The agent of an `SshHost` was started by a command such as ssh; other agents connect by themselves
 (`ringcast_launcher.nodes.joined_node`).
@@ -51,7 +51,7 @@ class RemoteHost(ABC):
 
     def __init__(self) -> None:
         self.hello: AgentHello | None = None
-        self._ranks: frozenset[int] = frozenset()  # that were started there
+        self._ranks: frozenset[int] = frozenset()  # the ranks that were started there
         self._over = False
 
     @property
@@ -76,7 +76,7 @@ class RemoteHost(ABC):
         return self._connection.garbled
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
-        """Return the reports that arrived; the last one of all is Finished or HostLost."""
+        """Return the reports that arrived; the last report of a host is Finished or HostLost."""
         found = self._parsed(self._connection.turn(ready, time.monotonic()))
         for report in found:
             self._note(report)
@@ -102,15 +102,15 @@ class RemoteHost(ABC):
 
     @abstractmethod
     def end_job(self, over: JobEnd) -> None:
-        """Tell the agent that the job is over, and how it ended."""
+        """Send the agent the end of the job."""
 
     @abstractmethod
     def _cause(self) -> str:
-        """Return why the host counts as lost; empty as long as it does not."""
+        """Return why the host counts as lost; empty while it is not lost."""
 
 
 class SshHost(RemoteHost):
-    """A host whose agent is started by a command: ssh, srun or the one of --rsh-agent."""
+    """A host whose agent is started by a command: ssh, srun or the command of --rsh-agent."""
 
     def __init__(self, host: str, argv: Sequence[str], environment: Mapping[str, str], watchdog: Watchdog) -> None:
         """Start the command that starts the agent.
@@ -153,14 +153,14 @@ class SshHost(RemoteHost):
 
     @property
     def by_hand(self) -> str:
-        """A command that the user can try, to see if the host can be reached at all."""
+        """A command by which the user can try whether the host can be reached at all."""
         return shlex.join([*self.argv[:-1], "true"])
 
     @property
     def words(self) -> str:
         """The standard error, and the standard output before the agent's first message, without blank lines.
 
-        Control characters are escapes in it, as the other host has written them.
+        Control characters become escapes, because the other host has written the text.
         """
         said = [*self._pipe.noise.splitlines(), *self._words.decode("utf-8", "replace").splitlines()]
         return "\n".join(printable(line.rstrip()) for line in said if line.strip())
@@ -193,7 +193,7 @@ class SshHost(RemoteHost):
         self._errors = None
 
     def _last_word(self) -> str:
-        """Return the most telling line of `words`: one of our own program, else the last one, perhaps a shell's."""
+        """Return the line of `words` most likely to explain a failure: one of our own program, else the last line."""
         lines = self.words.splitlines()
         last = [line for line in lines if line.startswith("ringcast: ")] or lines
         return f": {last[-1]}" if last else ""
@@ -208,7 +208,7 @@ class SshHost(RemoteHost):
 
     def _cause(self) -> str:
         now = time.monotonic()
-        # Where the connection was lost, the agent may live: it is given the time in which it kills its workers.
+        # Where the connection was lost, the agent may live: wait for as long as it takes to kill its workers.
         if not self._pipe.ended:
             silent = self.hello is not None and self._pipe.silent > SILENCE
             return f"nothing was heard of its host {self.host} for {SILENCE:.0f} s" if silent else ""
@@ -220,7 +220,7 @@ class SshHost(RemoteHost):
         if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
             return ""  # its status, or its last output, may still come
         told = self._last_word()
-        if code is not None and 0 <= code != ssh.FAILED:  # else it is ssh that ended, not what it has started
+        if code is not None and 0 <= code != ssh.FAILED:  # else ssh itself failed, not the command that it started
             return f"the agent on its host {self.host} ended, {_end(code)}{told}"
         if self.hello is not None and now < self._lost + SILENCE:
             return ""

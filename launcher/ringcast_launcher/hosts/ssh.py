@@ -1,4 +1,4 @@
-"""Starts the agents of all other hosts at once, by ssh, srun or --rsh-agent, and waits until they say Hello."""
+"""Start the agents of all other hosts at once, by ssh, srun or --rsh-agent, and wait for their first messages."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from ringcast_launcher.system.signals import ENDING, caught
 from ringcast_launcher.system.watchdog import Watchdog
 
 END = 3.0  # seconds that all agents together may take to end
-OTHERS = 2.0  # seconds after a first failure in which others may show theirs
+OTHERS = 2.0  # seconds after a first failure in which failures of other hosts are awaited
 _INSTALL = f"Python with ringcast is needed there in the same place as here ({sys.executable})"
-SHOWN = 5  # failures that are told
-_PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # without which Python might not find the agent
+SHOWN = 5  # failures that an error names
+_PASSED_ON = ("PYTHONPATH", "PYTHONHOME")  # Python may need them to find the agent
 
 
 def remote_argv(host: str, starter: Sequence[str], environment: Mapping[str, str]) -> list[str]:
@@ -62,7 +62,7 @@ def starter_environment(starter: Sequence[str], environment: Mapping[str, str]) 
 def started_agents(
     commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], watchdog: Watchdog
 ) -> Iterator[list[SshHost]]:
-    """Start all agents by these commands, by host; at the end of the block all agents and commands have ended.
+    """Start an agent on each host by its command; at the end of the block all agents and commands have ended.
 
     Raises:
         JobError: there is no such command.
@@ -98,7 +98,7 @@ def await_hellos(
     """
     deadline = limit.due
     failures: dict[str, str] = {}
-    late: dict[str, str] = {}  # which might still have started
+    late: dict[str, str] = {}  # hosts that might still start
     while missing := [remote for remote in remotes if remote.hello is None and remote.host not in failures]:
         if time.monotonic() >= deadline:
             if not failures:
@@ -183,11 +183,11 @@ def _in_words(failures: Mapping[str, str]) -> str:
 def own_address(remotes: Sequence[SshHost], wish: str) -> str:
     """Return the address at which the other hosts can reach us, as it is written before a port.
 
-    It is the one that most of them saw as the source of their ssh connection, else the one with a route to them;
-    loopback if all of them saw that, as they are on this machine then.
+    It is the address that most of them saw as the source of their ssh connection, else the address from which a route
+    leads to them; loopback if all of them saw loopback, because then all are on this machine.
 
     Raises:
-        JobError: there is none, or none is as wished.
+        JobError: there is no such address, or none fits the wish (RINGCAST_IFACE).
     """
     seen = Counter(address for remote in remotes if (address := _seen_from(remote)) is not None)
     if not wish and seen.total() == len(remotes) and all(address.is_loopback for address in seen):

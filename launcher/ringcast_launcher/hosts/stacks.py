@@ -1,4 +1,4 @@
-"""The Python stacks of all workers, for a job that takes too long (see `ringcast.monitoring.stacks`)."""
+"""Collect the Python stacks of all workers, for a job that takes too long (see `ringcast.monitoring.stacks`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STEP = 0.005
 
 @dataclass(slots=True)
 class _Growing:
-    """A file of stacks: how long it was, and when it was last seen to grow."""
+    """A file of stacks: its last known length, and the time when it last grew."""
 
     path: Path
     start: int
@@ -30,9 +30,9 @@ class _Growing:
 
 
 def collect(directory: str, workers: Mapping[int, int], *, whole: bool = False) -> dict[int, str]:
-    """Return the stacks of each rank; `workers` are their processes, by rank. At most a second.
+    """Return the stacks of each rank after at most a second; `workers` are the ranks' processes, by rank.
 
-    They are those of the program's own threads; of all, with all frames, if `whole`.
+    Only the program's own threads are in them; with `whole` all threads with all frames.
     """
     files = {rank: _ask(Path(directory, FILE.format(rank=rank)), worker) for rank, worker in workers.items()}
     deadline = time.monotonic() + LIMIT

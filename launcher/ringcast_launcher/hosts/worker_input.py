@@ -1,4 +1,4 @@
-"""The standard input of a worker: a pipe, for what the launcher on another host sends. Nobody waits for the worker."""
+"""Feed a worker's standard input through a pipe with data from the launcher on another host, without blocking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ringcast_launcher.system.polling import File
 
 
 class WorkerInput:
-    """Input that a worker has not read yet. It reports what the worker has taken; the launcher sends as much again."""
+    """Input that a worker has not read yet; the launcher sends as many bytes as the worker has taken."""
 
     def __init__(self, rank: int, file: int) -> None:
         """Write to `file`, which `close` closes."""
@@ -22,7 +22,7 @@ class WorkerInput:
 
     @property
     def files(self) -> dict[File, int]:
-        """The file to poll, and for what."""
+        """The file to poll, and for which events."""
         return {self._file: select.POLLOUT} if self._data else {}
 
     @property
@@ -31,13 +31,13 @@ class WorkerInput:
         return self._file < 0
 
     def feed(self, data: bytes) -> None:
-        """Take what comes next; empty data means the end."""
+        """Take the next data; empty data means the end."""
         self._data += data
         self._ending |= not data
         self._end_if_written()
 
     def turn(self, ready: Container[File]) -> list[InputTaken]:
-        """Write what there is room for; `ready` are usable files."""
+        """Write as much as the pipe has room for; `ready` are usable files."""
         if self.closed or self._file not in ready:
             return []
         try:

@@ -1,1 +1,1 @@
-"""Jobs whose hosts are started by others, one launcher on each: they meet, and one of them leads."""
+"""Run a job with one launcher per node (`--nnodes`), each started from outside: they meet, and node 0 leads."""

@@ -1,4 +1,4 @@
-"""Node 0's side of `--nnodes`: it waits for the launchers of the other nodes, which manage the ranks there."""
+"""Wait on node 0 for the launchers of the other nodes (`--nnodes`), and send them commands for their ranks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JoinedNode(RemoteHost):
     def __init__(self, connection: NodeConnection) -> None:
         super().__init__()
         self._connection, self.came = connection, time.monotonic()
-        self.host = "?"  # its own name for itself
+        self.host = "?"  # the node's own hostname
         self.node_hello: NodeHello | None = None
 
     @property
@@ -60,7 +60,7 @@ class JoinedNode(RemoteHost):
 
     def _cause(self) -> str:
         if self._connection.silent <= SILENCE:
-            return ""  # even if the connection was lost, its launcher and workers may live
+            return ""  # even if the connection was lost, the node's launcher and workers may live
         return f"the connection to {self} was lost" if self.lost else f"nothing was heard of {self} for {SILENCE:.0f} s"
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class JoinedNode(RemoteHost):
 def accepted_nodes(
     job: Job, one: Rendezvous, watchdog: Watchdog, signals: int, limit: StartDeadline, show: Show | None
 ) -> Iterator[tuple[Job, list[JoinedNode]]]:
-    """Wait for the launchers of all other nodes; yield the job with the ranks of each node, and these nodes.
+    """Wait for the launchers of all other nodes; yield the job with the ranks of each node, and the nodes.
 
     If an error ends the block, it is sent to the other nodes.
 

@@ -1,7 +1,6 @@
-"""The launcher on a node other than 0: it connects to node 0, and manages its ranks by commands from there.
+"""Run the launcher of a node other than 0: connect to node 0, and manage this node's ranks by its commands.
 
-Program, environment and directory are those of the command that was given on this node. It ends with the exit code of
-the job.
+Program, environment and directory come from the command on this node. The launcher ends with the exit code of the job.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ringcast_launcher.system.polling import usable
 from ringcast_launcher.system.signals import CAUGHT, noted
 from ringcast_launcher.system.watchdog import Watchdog
 
-REFUSED = 5.0  # seconds after a handshake failed in which another may succeed: an earlier job may just be ending
+REFUSED = 5.0  # seconds after a failed handshake in which another may succeed: an earlier job may just be ending
 _AWAITED = ("node 0",)
 _LOOK_AGAIN = 0.2  # seconds between two looks for the key, or the address, of node 0, and between two calls
 
@@ -85,7 +84,7 @@ def serve(job: Job, one: Rendezvous) -> JobReport:
     """Take part in the job and its restarts until it is over; print errors on standard error.
 
     Raises:
-        JobError: node 0 is not found in time, or was lost, or a signal came before it was found; nothing is left.
+        JobError: node 0 is not found in time, or was lost, or a signal came before it was found; no process is left.
     """
     start = time.monotonic()
     with noted((*CAUGHT, signal.SIGTSTP)) as signals, subreaper():  # the last one is for node 0
@@ -99,7 +98,7 @@ def serve(job: Job, one: Rendezvous) -> JobReport:
 
 
 def _say(words: str) -> None:
-    with suppress(OSError):  # the exit code tells as well
+    with suppress(OSError):  # the exit code shows the failure as well
         write_all(2, words.encode("utf-8", "replace"))
 
 
@@ -154,8 +153,8 @@ def _answered(
 ) -> JobEnd:
     """Connect to node 0 until it answers, then execute its commands until the job is over.
 
-    A node 0 that closes the connection without an answer may belong to an earlier start, and a refused key to one that
-    was killed: the next node 0, and its key in the file, may come soon.
+    A node 0 that closes the connection without an answer may belong to an earlier start of the job; a refused key may
+    belong to a node 0 that was killed. The next node 0, and its key in the file, may come soon.
     """
     key, refused = _key(one, signals, limit), False
     while True:

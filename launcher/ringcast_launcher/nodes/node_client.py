@@ -1,4 +1,4 @@
-"""The connection of a node's launcher to node 0, by ZeroMQ under CURVE; see `ringcast_launcher.nodes.node_server`."""
+"""Connect a node's launcher to node 0, by ZeroMQ under CURVE; see `ringcast_launcher.nodes.node_server`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EVENTS = REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
 class NodeClient(Connection):
-    """Tries to connect until it succeeds once; after a lost connection it does not try again.
+    """A connection that is tried until it succeeds once; a lost connection is not tried again.
 
     `heard` is true once a message of node 0 arrived, `connected` once there was a connection, `refused` if the last
     handshake failed.
@@ -78,7 +78,7 @@ class NodeClient(Connection):
             return found
         if self._monitor in ready:
             self._watch()
-        if self._lost and not self._socket.poll(0):  # what came before is taken first
+        if self._lost and not self._socket.poll(0):  # messages that came before the loss are taken first
             self.ended = self.ended or "it was lost"
         return found
 

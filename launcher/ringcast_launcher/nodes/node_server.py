@@ -1,6 +1,6 @@
-"""The server socket of node 0, to which the launchers on the other nodes connect, and a connection for each of them.
+"""Serve on node 0 the connections from the launchers of the other nodes, over one socket.
 
-It runs under CURVE: without the key of the rendezvous there is no handshake, and all data is encrypted. Requests for
+The socket uses CURVE: without the key of the rendezvous there is no handshake, and all data is encrypted. Requests for
 admission are answered in the main loop, not by a thread: node 0 has not forked its workers yet.
 Both ends make fresh session keys for every connection, so that nothing recorded in an earlier job with the same key can
 be played again.
@@ -27,7 +27,7 @@ from ringcast_launcher.hosts.messages import JobEnd
 from ringcast_launcher.hosts.pipe import Connection
 from ringcast_launcher.system.polling import File
 
-WINDOW = 16  # messages that wait at either end of a connection before the sender has to
+WINDOW = 16  # messages that wait at either end of a connection before the sender has to wait
 AT_ONCE = 64  # messages taken in one turn at most: others have to be served as well
 LINGER = 2.0  # seconds for sending the last messages
 
@@ -36,7 +36,7 @@ class NodeServer:
     """Listens at an address of this machine, and accepts connections until it is full."""
 
     def __init__(self, context: Context, address: str, key: str, nodes: int = 2) -> None:
-        """Bind the socket, to which so many `nodes` may come at once.
+        """Bind the socket; up to `nodes` nodes may connect at the same time.
 
         Raises:
             zmq.ZMQError: the address cannot be bound.

@@ -1,1 +1,1 @@
-"""Output of the launcher: the streams of the ranks, and the status line."""
+"""Write the launcher's output: the streams of the ranks, and the status line."""

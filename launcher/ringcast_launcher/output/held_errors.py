@@ -1,7 +1,7 @@
-"""A sink that holds an error back: from a rank's traceback on, until it is known which other ranks wrote the same.
+"""Hold a rank's standard error back from a traceback on, until it is known which other ranks wrote the same.
 
-So is the line of an interpreter that finds no such module. What came before passes at once, and nothing overtakes
-anything: what the rank writes after its error waits with it.
+An interpreter's line about a missing module is held as well. Output before the error passes at once, and the order
+stays: output after the error waits with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import inf
 from ringcast_launcher.output.output import Sink
 
 PATIENCE = 3.0  # seconds that an error waits while no rank has failed: a rank may write tracebacks and go on
-MOST = 1 << 16  # bytes that are held; more is no error that ends a program
+MOST = 1 << 16  # bytes that are held; an error that ends a program is shorter
 _REFUSAL = os.fsencode(f"{sys.executable}: ")  # of an interpreter that cannot run a program
 _HEADERS = (
     b"Traceback (most recent call last):",
@@ -42,7 +42,7 @@ class HeldErrors:
 
     @property
     def due(self) -> float:
-        """The time at which what is held has waited long enough."""
+        """The time at which the held text has waited long enough."""
         return self._since + PATIENCE
 
     @property
@@ -68,14 +68,14 @@ class HeldErrors:
             self.release()
 
     def release(self) -> None:
-        """Let what is held go on to the sink."""
+        """Pass the held text on to the sink."""
         held, self._held, self._since = self._held, b"", inf
         self._pass(held)
         if self._ended:
             self._sink.end()
 
     def drop(self) -> None:
-        """Forget the `text`, which is shown elsewhere; what the rank wrote before that error goes on to the sink."""
+        """Forget the `text`, which is shown elsewhere; held output before that error goes on to the sink."""
         before, self._held, self._since = self._held[: _last_error(self._held)], b"", inf
         self._pass(before)
 
@@ -87,7 +87,7 @@ class HeldErrors:
             self._sink.feed(data)
 
     def _begin(self, data: bytes) -> int:
-        """Return where an error begins in the data, or could begin with what comes next."""
+        """Return the index at which an error begins in the data, or might begin once more data has come."""
         start = data.find(b"\n") + 1 or len(data) if self._midline else 0
         starts = [found.start() for found in (_HEADER.search(data, start), self._behind_bar(data)) if found]
         if starts:
@@ -98,7 +98,7 @@ class HeldErrors:
         return last if rest and any(header.startswith(rest) for header in _HEADERS) else len(data)
 
     def _behind_bar(self, data: bytes) -> re.Match[bytes] | None:
-        """Return the first traceback that follows a bar in the same line: who draws one ends no line."""
+        """Return the first traceback that follows a progress bar in the same line, as a bar ends no line."""
         for found in _TRACEBACK.finditer(data):
             line = data.rfind(b"\n", 0, found.start()) + 1
             if b"\r" in data[line : found.start()] or (line == 0 and self._bar):
@@ -107,7 +107,7 @@ class HeldErrors:
 
 
 def _last_error(held: bytes) -> int:
-    """Return where the last error begins; tracebacks of exceptions that led to each other are one."""
+    """Return the index at which the last error begins; the tracebacks of a chain of exceptions are one error."""
     starts = [found.start() for found in _HEADER.finditer(held) if not _is_inside(held, found.start())]
     while len(starts) > 1 and _CHAINED.search(held[starts[-2] : starts[-1]]):
         starts.pop()
@@ -115,6 +115,6 @@ def _last_error(held: bytes) -> int:
 
 
 def _is_inside(held: bytes, at: int) -> bool:
-    """Return whether a frame begins here that is not the first line of an error."""
+    """Return whether the text at `at` belongs to the inside of an error, not to its first line."""
     above = held[:at].splitlines()[-1:]
     return held.startswith(b'  File "', at) and bool(above) and above[0].startswith((b" ", _HEADERS[0]))

@@ -1,4 +1,4 @@
-"""Sinks for the output of the workers: whole lines with a prefix, or files.
+"""Write the output of the workers to sinks: whole lines with a prefix, or files.
 
 `tag` writes `[rank] ` before every line, `none` writes the lines as they are, `dir=D` is `D/rank-R.out` and
 `D/rank-R.err`, `file=PATTERN` takes both streams of a rank, where %r is the rank, %R the rank with leading zeros and
@@ -35,11 +35,11 @@ _Item: TypeAlias = "tuple[int, bytes] | str | threading.Event"
 class Lines:
     """Cuts a stream into whole lines and puts a prefix before each of them.
 
-    With `redraws`, a line that was redrawn in place (`redrawn`) is what a terminal shows of it at the end; with
-    `prompts`, each line that has not ended is taken for one that is redrawn.
+    With `redraws`, a line that was redrawn in place (`redrawn`) becomes the text that a terminal finally shows; with
+    `prompts`, each unfinished line counts as redrawn.
 
     Attributes:
-        split, told: whether a line was split because it was too long, and whether that was said.
+        split, told: whether a line was split because it was too long, and whether the user was told so.
     """
 
     def __init__(self, prefix: bytes = b"", *, redraws: bool = False, prompts: bool = False) -> None:
@@ -63,21 +63,21 @@ class Lines:
         return tagged + self.flush()
 
     def flush(self) -> bytes:
-        """Return the last line, if it was not ended."""
+        """Return the last line, if it has not ended."""
         rest, self._parts, self._size = b"".join(self._parts), [], 0
         if self._redraws and RETURN in rest:
-            rest = as_shown(rest.rstrip(RETURN)).rstrip()  # nothing is left of a bar that was erased
+            rest = as_shown(rest.rstrip(RETURN)).rstrip()  # an erased bar leaves nothing
         return self._tagged(rest) if rest else b""
 
     @property
     def redrawn(self) -> str:
-        """The last line as a terminal shows it now, if it is being redrawn in place; else empty."""
+        """The last line as a terminal shows it now, if the rank is redrawing it in place; else empty."""
         if not self._redraws or not (self._prompts or RETURN in b"".join(self._parts[:1])):
             return ""
         rest = b"".join(self._parts)
         shown = plain_text(rest)
         if self._prompts and rest.endswith(b" "):
-            shown += " "  # what is typed stands apart from the question
+            shown += " "  # separates the typed answer from the question
         return f"{plain_text(self._prefix)} {shown}" if self._prefix and shown else shown
 
     def _keep(self, rest: bytes) -> None:
@@ -96,8 +96,8 @@ class Lines:
 class Writer:
     """Writes to the launcher's own streams from a thread, so that a slow reader does not silence the control plane.
 
-    A stream that cannot be written is left alone from then on, which `losses` tell: the job goes on. Where standard
-    error is a terminal, it has a last line too, which is never there while something else is written to a terminal.
+    A stream that cannot be written gets no more output, and `losses` note it: the job goes on. Where standard error is
+    a terminal, it has a last line too, which is erased before anything else is written to a terminal.
     """
 
     def __init__(self, line: Line | None = None) -> None:
@@ -125,15 +125,15 @@ class Writer:
         self._queue.put((file, data))
 
     def show(self, text: str) -> None:
-        """Let the last line of the terminal, which standard error has to be, show `text`; nothing if that is empty.
+        """Show `text` on the last line of the terminal; remove the line if `text` is empty.
 
-        A bar goes before it.
+        Standard error must be a terminal. A rank's progress bar takes precedence over the text.
         """
         self._status = text
         self._show()
 
     def show_bar(self, rank: int, text: str) -> None:
-        """Let the last line of the terminal show what this rank redraws in place, if no lower one does; "": nothing."""
+        """Show a rank's redrawn line on the last line of the terminal, unless a lower rank has one; "" removes it."""
         if text:
             self._bars[rank] = text
         else:
@@ -148,14 +148,14 @@ class Writer:
             self._queue.put(text)
 
     def settle(self, seconds: float) -> None:
-        """Wait until everything queued so far is written, at most so many seconds."""
+        """Wait until everything queued so far is written, at most `seconds` seconds."""
         written = threading.Event()
         if self._thread is not None:
             self._queue.put(written)
             written.wait(seconds)
 
     def close(self) -> None:
-        """Wait until all is written. Can be interrupted, because a reader may be slow for as long as it likes."""
+        """Wait until all is written. Ctrl-C can interrupt the wait, because a reader may be slow without limit."""
         self._queue.put(None)
         if self._thread is not None:
             self._thread.join()
@@ -186,7 +186,7 @@ class Writer:
         self._write(self._line.file, self._line.erase())
 
     def _next(self) -> _Item | None:
-        """Return what is to be written next, or None at the end; draw the line when nothing else is to be done."""
+        """Return the next item to write, or None at the end; draw the last line while no item waits."""
         while True:
             try:
                 return self._queue.get(timeout=self._line.due)
@@ -207,7 +207,7 @@ class Sink(Protocol):
     """Takes one stream of one worker."""
 
     def feed(self, data: bytes) -> None:
-        """Take what the worker wrote."""
+        """Take data that the worker wrote."""
 
     def end(self) -> None:
         """Take note that no more comes."""
@@ -216,9 +216,9 @@ class Sink(Protocol):
 class Stream:
     """A sink that writes whole lines of a rank to one of the launcher's own streams.
 
-    Lines that are redrawn in place are written as they are at the end, and before that shown on the last line of the
-    terminal, with `bars`; only lines `as_they_are` keep all their states. With `prompts` a line that has not ended is
-    shown there too: it may be a question to who sits at the terminal.
+    Lines that are redrawn in place are written in their final state; with `bars` the last line of the terminal shows
+    their states before. With `as_they_are` lines keep all their states. With `prompts` the last line also shows an
+    unfinished line, which may be a question to the person at the terminal.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class Stream:
 
     def _put(self, lines: bytes) -> None:
         shown, self._shown = self._shown, self._lines.redrawn if self._bars else ""
-        if lines and shown:  # the bar that has become one of the lines
+        if lines and shown:  # one of the lines is the bar's final state
             self._writer.show_bar(self._rank, "")
         self._writer.put(self._file, lines)
         if self._shown != shown or (lines and shown):
@@ -253,7 +253,7 @@ class Stream:
 
 
 def _tell_split(lines: Lines, writer: Writer, rank: int) -> None:
-    """Say that a line of this rank was split, once for each stream."""
+    """Print, once for each stream, that a line of this rank was split."""
     if lines.split and not lines.told:
         lines.told = True
         text = f"rank {rank} wrote a line of more than {MAX_LINE >> 20} MiB: it was split"
@@ -261,13 +261,13 @@ def _tell_split(lines: Lines, writer: Writer, rank: int) -> None:
 
 
 class LogFile:
-    """A file of the user's that takes whole lines. After an error it takes no more, which `losses` tell."""
+    """A file of the user's for whole lines. After an error it gets no more lines, and `losses` note it."""
 
     def __init__(self, path: Path, mode: str, losses: Losses) -> None:
-        """Open it; what is written is there at once.
+        """Open the file without a buffer of ours.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._losses = path, losses
@@ -275,7 +275,7 @@ class LogFile:
         self._lost = False
 
     def write(self, data: bytes) -> None:
-        """Write all of it, or note why not."""
+        """Write all data, or note the error."""
         if self._lost or not data:
             return
         try:
@@ -284,7 +284,7 @@ class LogFile:
             self._lose(error)
 
     def close(self) -> None:
-        """Close the file; on a network's file system that may be where a full disk shows."""
+        """Close the file and note an error; on a network file system a full disk may show only here."""
         try:
             self._file.close()
         except OSError as error:
@@ -310,7 +310,7 @@ class File:
 
 
 class Nothing:
-    """A sink for what nobody wants to see."""
+    """A sink that drops its data."""
 
     def feed(self, data: bytes) -> None:
         pass
@@ -351,10 +351,10 @@ class Tail:
         pass
 
     def traceback(self) -> str:
-        """Return the last Python traceback in the stream, and what follows it; empty if there is none."""
+        """Return the last Python traceback in the stream, and the text after it; empty if there is none."""
         text = b"".join(self._chunks)
         at = text.rfind(_TRACEBACK)
-        if at < 0 and (alone := _SYNTAX_ERROR.search(text)):  # of the program itself, which has not begun then
+        if at < 0 and (alone := _SYNTAX_ERROR.search(text)):  # in the program itself, before its first line runs
             at = alone.start()
         return "" if at < 0 else text[at:].decode("utf-8", "replace")
 
@@ -375,7 +375,7 @@ def parse(spec: str) -> tuple[str, str]:
 
 
 def file_name(pattern: str, rank: int, size: int, host: str) -> str:
-    """Return the name of the file that a pattern means for a rank.
+    """Return the name of a rank's file by a pattern.
 
     >>> file_name("run/%h/rank-%R", 3, 17, "n1"), file_name("log", 3, 17, "n1")
     ('run/n1/rank-03', 'log.03')
@@ -404,9 +404,9 @@ def open_sinks(
     shown: Container[int] | None = None,
     prompts: bool = False,
 ) -> tuple[Sink, Sink]:
-    """Return where standard output and standard error of a rank go; `files` closes what is opened, in this mode.
+    """Return the sinks for standard output and standard error of a rank; `files` closes the files that are opened.
 
-    Of the ranks that are not `shown` (None: all are), nothing goes to the launcher's own streams; files get everything.
+    Ranks that are not `shown` (None: all are) write nothing to the launcher's own streams; files get everything.
 
     Raises:
         OSError: a file cannot be opened.
@@ -430,7 +430,7 @@ def open_sinks(
             _prefix(rank, colours[file - 1]) if kind == "tag" else b"",
             rank,
             bars=bars and os.isatty(file),
-            as_they_are=kind == "none" and file == 1,  # they may be no text
+            as_they_are=kind == "none" and file == 1,  # the data may be no text
             prompts=prompts,
         )
         for file in (1, 2)

@@ -1,4 +1,4 @@
-"""The status line of a long job: one line at the bottom of the terminal, which says what the ranks are doing.
+"""Draw the status line of a long job: one line at the bottom of the terminal, with the present operations of the ranks.
 
 `Status` computes the text, `Line` (of `ringcast._util.last_line`) the bytes that draw it. The thread that writes the
 output (`output.Writer`) erases it before it writes anything else, and draws it again later.
@@ -12,16 +12,16 @@ from collections.abc import Callable, Collection, Sequence
 
 from ringcast.monitoring.progress import ProgressSnapshot
 
-DELAY = 5.0  # seconds that a job runs before there is a line: who waits for less needs none
+DELAY = 5.0  # seconds that a job runs before there is a line: a shorter wait needs none
 EVERY = 1.0  # seconds from one look at the ranks to the next
-LOOKS = 5  # over so many intervals the rate is a mean
-NAMED = 3  # hosts that are waited for, of which the names are told
+LOOKS = 5  # intervals over which the rate is a mean
+NAMED = 3  # missing hosts that the line names
 
 
 class Status:
     """Shows the progress of the ranks at intervals; `show` is `Writer.show`, None if there is no status line.
 
-    Call `tell` when it is `due` (on the monotonic clock; never, if not wanted).
+    Call `tell` when it is `due` (on the monotonic clock; never without a status line).
     """
 
     def __init__(
@@ -79,7 +79,7 @@ def starting(hosts: Sequence[str], up: Collection[str]) -> str:
 
 
 def _doing(seen: ProgressSnapshot) -> str:
-    """Return the two operations in which most ranks are, and how many are elsewhere."""
+    """Return the two operations in which most ranks are, and the number of ranks elsewhere."""
     common = sorted(seen.operations.items(), key=lambda pair: (-pair[1], pair[0]))
     others = sum(count for _, count in common[2:])
     outside = max(0, seen.ranks - sum(seen.operations.values()))

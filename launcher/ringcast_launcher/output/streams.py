@@ -1,4 +1,4 @@
-"""The output streams of all ranks: each goes to its sink, and its end is kept for the report of a failure."""
+"""Pass the output streams of all ranks to their sinks, and keep the end of each for the report of a failure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ringcast_launcher.plan.ranklist import compact
 class Outputs:
     """The output of all ranks. Errors that end a program are held back, so that equal ones can be shown once.
 
-    `close` closes the files, even before the end of all streams, and lets go what is held.
+    `close` closes the files, even before the end of all streams, and passes held text on.
     """
 
     def __init__(self, job: Job, hosts: Sequence[str], writer: Writer) -> None:
@@ -73,7 +73,7 @@ class Outputs:
         return min((held.due for held in self._held.values()), default=inf)
 
     def release(self, now: float = inf) -> None:
-        """Show what has been held back for long enough by now, by default all; where ranks were stopped, in a line."""
+        """Show errors that were held back until `now`, by default all; ranks that were only stopped share a line."""
         due = {rank: held for rank, held in self._held.items() if held.due <= now}
         stopped = {rank: text for rank, held in due.items() if only_stopped(text := held.text)}
         for rank, held in due.items():
@@ -85,9 +85,9 @@ class Outputs:
             self._writer.put(2, os.fsencode(self._lines(said)))
 
     def last_errors(self, verdict: Verdict) -> tuple[str, str]:
-        """Return what is still held back, each thing once, and at last what the rank wrote that is the cause.
+        """Return the errors that are still held back, equal ones once; and apart the error that is the cause.
 
-        If a witness has raised the error, its traceback stands there, and in place of what it wrote.
+        If a witness raised the cause, the witness's traceback replaces the text that it wrote.
         """
         texts = {rank: text for rank, held in self._held.items() if (text := held.text)}
         raised = verdict.rank if verdict.witness is None else verdict.witness

@@ -1,1 +1,1 @@
-"""The plan of a job: hosts, ranks, environment and commands, before anything is started."""
+"""Plan a job: hosts, ranks, environment and commands, before anything is started."""

@@ -1,4 +1,4 @@
-"""Upper limits for the number of ranks on this machine; a larger job is refused before anything is started."""
+"""Refuse a job with more ranks than this machine can run, before anything is started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from ringcast_launcher.plan.job import USAGE, JobError
 
 FILES = 3  # open files of the launcher for each worker: its output, its errors, and its connection
-MEMORY = 1 << 20  # bytes that the smallest program takes; an interpreter with numpy takes about 30 times that
+MEMORY = 1 << 20  # bytes that the smallest program takes; an interpreter with numpy takes about 30 times as much
 MOST = 1_000_000  # ranks of a job, wherever they are
 
 
@@ -18,7 +18,7 @@ def check(ranks: int) -> None:
     """Check that this machine could run so many ranks.
 
     Raises:
-        JobError: it cannot; the text names the limit.
+        JobError: the machine cannot; the text names the limit.
     """
     for most, limit in limits():
         if ranks > most:
@@ -26,10 +26,10 @@ def check(ranks: int) -> None:
 
 
 def check_all(ranks: int) -> None:
-    """Check that any set of hosts could run so many ranks.
+    """Check that some set of hosts could run so many ranks.
 
     Raises:
-        JobError: none can.
+        JobError: no set of hosts can.
     """
     if ranks > MOST:
         raise JobError(f"{ranks} ranks are too many: a job has {MOST} at most", USAGE)

@@ -1,4 +1,4 @@
-"""A job as the user describes it, and how its workers are started: pure functions of arguments and environment."""
+"""Describe a job and the start of its workers by pure functions of arguments and environment."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is now
 
 
 class JobError(Exception):
-    """The job cannot be started as asked; the text is one sentence for the user, `code` the launcher's exit code, and
-    `hosts` says for each host that could not be used why not.
+    """The job cannot be started as asked; the text is one sentence for the user.
+
+    `code` is the launcher's exit code; `hosts` has the reason for each host that could not be used.
     """
 
     def __init__(self, text: str, code: int = USAGE, hosts: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -49,16 +50,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """The same command on `nnodes` nodes, of which this is number `node`, with so many ranks; see `node_rendezvous`."""
+    """The same command runs on `nnodes` nodes; this is number `node`, with `ranks` ranks; see `node_rendezvous`."""
 
     nnodes: int
     node: int
     host: str
     port: int
     ranks: int
-    program: tuple[str, ...]  # as it was given
+    program: tuple[str, ...]  # as the user gave it
     key: str = field(repr=False)  # "": not known yet
-    file: str  # in which node 0 tells the key; "": all nodes were given it
+    file: str  # the file into which node 0 writes the key; "": the user gave the key to all nodes
 
     @property
     def endpoint(self) -> str:
@@ -68,7 +69,7 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the user asked for it; nothing is started yet. Times are seconds."""
+    """A job as the user asked for it, before anything is started. Times are seconds."""
 
     nodes: Sequence[Node]
     argv: Sequence[str]
@@ -83,16 +84,16 @@ class Job:
     output: str = "tag"
     stdin: int | None = None  # the rank that gets our standard input
     debug: int | None = None  # the rank that runs in the debugger
-    ranks_filter: str = ""  # the ranks of which the output is shown, as 0,2-3; empty for all
+    ranks_filter: str = ""  # the ranks whose output is shown, as 0,2-3; empty for all
     timeout: float | None = None  # of the whole job
     settings: WorkerConfig = field(default_factory=WorkerConfig)  # settings for all workers
     verbose: bool = False
     quiet: bool = False  # without notes of the launcher's own; errors are shown
     flight_recorder: str = ""  # file for the flight record, written if the job fails
-    last_words: str = ""  # file for what is said at the end of the job; empty for standard error
-    continue_on_failure: bool = False  # the other ranks go on without those that fail
+    last_words: str = ""  # file for the text at the end of the job; empty for standard error
+    continue_on_failure: bool = False  # the other ranks go on without failed ranks
     stall_timeout: float = STALL  # of a rank that is silent, and does nothing
-    interrupted: float = TIMING.interrupted  # in which ranks can end after a signal to the launcher …
+    interrupted: float = TIMING.interrupted  # for ranks to end in after a signal to the launcher …
     preempted: float = TIMING.preempted  # … after SIGTERM
     max_restarts: int = 0  # of the whole job, after failures
 
@@ -108,10 +109,10 @@ def elsewhere(job: Job) -> list[Node]:
 
 
 def shown_ranks(job: Job) -> frozenset[int]:
-    """Return the ranks of which the output is shown.
+    """Return the ranks whose output is shown.
 
     Raises:
-        JobError: the job does not have one that is named, or no rank is.
+        JobError: the filter names a rank that the job does not have, or no rank.
     """
     try:
         return shown(job.ranks_filter, job.size)
@@ -123,17 +124,17 @@ def check_stdin(job: Job) -> None:
     """Check that the rank which gets standard input is one of the job.
 
     Raises:
-        JobError: it is not.
+        JobError: the job has no such rank.
     """
     if job.stdin is not None and job.stdin >= job.size:
         raise JobError(f"--stdin {job.stdin}: a job of {job.size} has no such rank; the last one is {job.size - 1}")
 
 
 def check_debug(job: Job, *, terminal: bool) -> None:
-    """Check that the rank to be debugged can be: on this host, a program of Python, and with a terminal.
+    """Check that the rank to debug runs on this host, is a program of Python, and has a terminal.
 
     Raises:
-        JobError: it cannot.
+        JobError: one of these does not hold.
     """
     if job.debug is None:
         return
@@ -151,8 +152,8 @@ def check_debug(job: Job, *, terminal: bool) -> None:
 def debugged(argv: Sequence[str]) -> list[str]:
     """Return the command that runs a program of Python in the debugger.
 
-    -P keeps a `ringcast.py` of the working directory from standing in for ours; the debugger gives the program the path
-    that Python would.
+    -P keeps a `ringcast.py` of the working directory from replacing ours; the debugger gives the program the same path
+    as Python does.
 
     >>> debugged(["/bin/python", "-m", "timeit"])
     ['/bin/python', '-P', '-m', 'ringcast.bootstrap.debugger', '-m', 'timeit']
@@ -163,10 +164,10 @@ def debugged(argv: Sequence[str]) -> list[str]:
 def worker_argv(program: Sequence[str], *, module: bool, directory: str, path: str) -> list[str]:
     """Return the command of a worker: a module, a script for our own Python, or any program.
 
-    `python` and `python3` are the launcher's own interpreter too, so that the workers have what it has.
+    `python` and `python3` are the launcher's own interpreter too, so that the workers have the launcher's packages.
 
     Raises:
-        JobError: there is nothing to run, or it is not there.
+        JobError: no program is given, or it does not exist.
     """
     if not program:
         raise JobError("nothing to run: give a script, a program, or -m MODULE")
@@ -211,9 +212,9 @@ def exported(wishes: Sequence[str], environment: Mapping[str, str]) -> dict[str,
 
 
 def thread_limits(environment: Mapping[str, str], size: int, cores: int) -> dict[str, str]:
-    """Return the variables that share the cores among the ranks; what the user set stays as it is.
+    """Return the variables that share the cores among the ranks; variables that the user has set are left out.
 
-    One rank has them all anyway.
+    One rank needs none, as it has all cores.
 
     >>> thread_limits({"OMP_NUM_THREADS": "8"}, size=4, cores=16)
     {'OPENBLAS_NUM_THREADS': '4', 'MKL_NUM_THREADS': '4'}
@@ -231,7 +232,7 @@ def environment_tags(world: WorkerConfig, *names: str) -> list[bytes]:
 
 
 def transport_text(world: WorkerConfig) -> str:
-    """Return over what the ranks talk, and on this host why, as `--verbose` says it."""
+    """Return the transport of the ranks as text for `--verbose`, on this host with the reason for the choice."""
     if world.transport == TCP.name and world.near:
         return f"ranks talk over {world.medium}; within a host over {IPC.name}"
     if unshared := reason_not_shared():
@@ -246,7 +247,7 @@ def transport_text(world: WorkerConfig) -> str:
 
 
 def apart_text(world: WorkerConfig, cards: Sequence[EndpointCard]) -> str:
-    """Return which ranks of a job on one host share no memory, and why, where there are any."""
+    """Return a text on ranks of a job on one host that share no memory, with the reason; empty if all share it."""
     if world.transport != SHM.name or not world.near:
         return ""
     from ringcast.transports.memory.segment import reachable
@@ -261,11 +262,12 @@ def apart_text(world: WorkerConfig, cards: Sequence[EndpointCard]) -> str:
 
 
 def control_addresses(world: WorkerConfig, here: str = "") -> list[str]:
-    """Return where the control plane may listen; the first address that can be bound is taken. `here` is the address
-    by which other hosts reach this one, if there are others.
+    """Return the addresses at which the control plane may listen; it binds the first one that is free.
+
+    `here` is the address by which other hosts reach this one, if there are others.
 
     Raises:
-        JobError: no interface is as wished.
+        JobError: no interface fits the wish (RINGCAST_IFACE).
     """
     if KINDS[world.transport].local:
         return [f"{IPC.scheme}{world.directory}/control"]
@@ -280,7 +282,7 @@ def check_ports(nodes: Sequence[Node], ports: PortRange | None) -> None:
     """Check that a range has enough ports for the ranks of each host, and for the control plane on this one.
 
     Raises:
-        JobError: it has not.
+        JobError: the range has too few ports.
     """
     for node in nodes if ports is not None else ():
         needed = len(node.ranks) + node.here
@@ -304,7 +306,7 @@ def parsed_address(control: str) -> tuple[str, int]:
 def worker_environment(
     environment: Mapping[str, str], world: WorkerConfig, rank: int, local_rank: int, local_size: int, node: int
 ) -> dict[str, str]:
-    """Return the whole environment of a worker; `world` holds what all ranks share, `node` is its host's number."""
+    """Return the whole environment of a worker; `world` has the ranks' common settings, `node` is the host's number."""
     common = {
         "RANK": str(rank),
         "WORLD_SIZE": str(world.size),

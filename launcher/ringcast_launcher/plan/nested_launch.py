@@ -1,4 +1,4 @@
-"""Detects a launcher that mpirun, srun or torchrun started several times: each would start a job of its own."""
+"""Detect a launcher that mpirun, srun or torchrun started several times: each would start a job of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rendezvous of nodes (`--nnodes`): the same command runs on every node; its options, address and key.
+"""Find the options, address and key of a rendezvous of nodes (`--nnodes`): the same command runs on every node.
 
 A node is the part of a job that one launcher starts, as with torchrun, whose options have the same names. The launcher
 of node 0 runs the job; the others connect to it and execute its commands. The key protects these connections only: the
@@ -23,7 +23,7 @@ from ringcast_launcher.plan.job import JobError, Node, Rendezvous
 from ringcast_launcher.system.watchdog import Watchdog
 
 PORT = 29400  # where none is given, as with torchrun
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # on every machine another one, though they may share the home
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # another host on every machine, though machines may share the home
 ONE_KEY = f"make a key once, and export the same one on all nodes: {cluster.NEW_KEY}"
 
 
@@ -35,7 +35,7 @@ def rendezvous(
     program: Sequence[str],
     environment: Mapping[str, str],
 ) -> Rendezvous | None:
-    """Return what the options and RINGCAST_KEY say; None without --nnodes.
+    """Return the rendezvous by the options and RINGCAST_KEY; None without --nnodes.
 
     Raises:
         JobError: something is missing or invalid.
@@ -72,7 +72,7 @@ def parse_endpoint(text: str) -> tuple[str, int]:
     (('h0', 29500), ('::1', 29400), ('10.0.0.1', 29400))
 
     Raises:
-        JobError: it is no HOST:PORT.
+        JobError: the text is no HOST:PORT.
     """
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:
@@ -101,7 +101,7 @@ def address(one: Rendezvous) -> str:
     127.0.1.1, to which Debian's /etc/hosts maps the machine's own name, is not used.
 
     Raises:
-        JobError: the host has no address, there is no way to it, or on node 0 the address is another machine's.
+        JobError: the host has no address, there is no route to it, or on node 0 the address is another machine's.
     """
     try:
         found = interfaces.place(one.host, "").rendezvous
@@ -119,7 +119,7 @@ def listening(one: Rendezvous, wish: str) -> str:
     """Return the address at which node 0's control plane listens, as it is written before a port.
 
     Raises:
-        JobError: no interface is as wished.
+        JobError: no interface fits `wish`.
     """
     try:
         return interfaces.in_brackets(interfaces.place(one.host, wish).address)
@@ -129,10 +129,10 @@ def listening(one: Rendezvous, wish: str) -> str:
 
 @contextmanager
 def published_key(one: Rendezvous, watchdog: Watchdog) -> Iterator[None]:
-    """If the user gave no key, publish that of node 0 in a file within the block.
+    """Publish the key of node 0 in a file during the `with` block, if the user gave no key.
 
-    Node 0 listens at its port already. So an existing file was left behind by a node 0 that was killed together with
-    its watchdog, and can be replaced.
+    Node 0 listens at its port already. So an existing file comes from a node 0 that was killed together with its
+    watchdog, and can be replaced.
 
     Raises:
         JobError: the file cannot be written.
@@ -155,10 +155,10 @@ def published_key(one: Rendezvous, watchdog: Watchdog) -> Iterator[None]:
 
 
 def find_key(one: Rendezvous) -> str | None:
-    """Return the key on another node; None as long as node 0 has not published it.
+    """Return node 0's key on another node; None as long as node 0 has not published it.
 
     Raises:
-        JobError: the file holds something else.
+        JobError: the file does not hold a key.
     """
     if one.key:
         return one.key

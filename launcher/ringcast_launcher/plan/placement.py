@@ -1,4 +1,4 @@
-"""Places the ranks of a job on hosts, as the options say."""
+"""Place the ranks of a job on hosts by the options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ringcast.net.hostlist import Host, HostError, How, is_own, merged, place
 from ringcast_launcher.plan.job import JobError, Node
 
-# What programs on other hosts need of this one's environment to be the same programs. The rest is their login's.
+# Variables without which a program on another host would not be the same program. The login there sets the others.
 PASSED_ON = (
     *("PATH", "LD_LIBRARY_PATH", "PYTHON*", "VIRTUAL_ENV", "CONDA_*", "LANG", "LC_*", "TZ"),
     *("*_NUM_THREADS", "OMP_*", "MKL_*", "OPENBLAS_*"),
@@ -19,11 +19,12 @@ PASSED_ON = (
 def nodes(
     hosts: Sequence[Host], size: int | None, per_node: int | None, how: How, *, called: str | None = None
 ) -> tuple[Node, ...]:
-    """Return the hosts that have ranks; all are here if no host is named. `called` is what the list calls this machine,
-    "" if it is not there; None: by one of the names and addresses that it has.
+    """Return the hosts that have ranks; all ranks are on this machine if no host is named.
+
+    `called` is this machine's name in the list, "" if the list does not have it; None: any of its names and addresses.
 
     Raises:
-        JobError: the numbers do not fit.
+        JobError: the numbers of ranks, slots and hosts do not fit.
     """
     own = called or socket.gethostname()
     known = _by_one_name(hosts, called)
@@ -46,7 +47,7 @@ def _by_one_name(hosts: Sequence[Host], called: str | None) -> tuple[Host, ...]:
 
 
 def passed_on(environment: Mapping[str, str], exports: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that workers on other hosts get: what they need to be the same programs, and `exports`.
+    """Return the variables for workers on other hosts: the present ones of `PASSED_ON`, and `exports`.
 
     >>> passed_on({"PATH": "/bin", "HOME": "/root", "OMP_NUM_THREADS": "1"}, {"A": "2"})
     {'PATH': '/bin', 'OMP_NUM_THREADS': '1', 'A': '2'}

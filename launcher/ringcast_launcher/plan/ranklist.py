@@ -1,4 +1,4 @@
-"""Sets of ranks as people write them, such as 0,2-3."""
+"""Parse and print sets of ranks as people write them, such as 0,2-3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def compact(ranks: Iterable[int]) -> str:
-    """Return the ranks, in order, in the shortest way.
+    """Return the ranks, in order, as the shortest text.
 
     >>> compact([0, 1, 2, 3, 7]), compact([5, 4]), compact([])
     ('0-3,7', '4-5', '')
@@ -22,13 +22,13 @@ def compact(ranks: Iterable[int]) -> str:
 
 
 def shown(spec: str, size: int) -> frozenset[int]:
-    """Return the ranks that a list names; all if it is empty.
+    """Return the ranks that a list names; all ranks if the list is empty.
 
     >>> sorted(shown("0,2-3", size=5)), len(shown("", size=5))
     ([0, 2, 3], 5)
 
     Raises:
-        ValueError: it is no list of ranks, or names one that the job does not have.
+        ValueError: `spec` is no list of ranks, or names a rank that the job does not have.
     """
     if not spec:
         return frozenset(range(size))
@@ -40,13 +40,13 @@ def shown(spec: str, size: int) -> frozenset[int]:
 
 
 def ranges(spec: str) -> list[range]:
-    """Return what a list names, whatever the job has.
+    """Return the ranges in a list, also of ranks that the job does not have.
 
     >>> ranges("0,2-3")
     [range(0, 1), range(2, 4)]
 
     Raises:
-        ValueError: it is no list of ranks.
+        ValueError: `spec` is no list of ranks.
     """
     return [_range(item.strip(), spec) for item in spec.split(",")]
 

@@ -1,7 +1,7 @@
-"""A Slurm allocation, read from its environment, and the command that starts an agent on one of its nodes.
+"""Read a Slurm allocation from its environment, and make the command that starts an agent on one of its nodes.
 
-Variables of one process or step, and those that srun reads as options, are removed for agents and workers: else every
-worker would take itself for the first task of a step of one.
+Variables of one process or step, and variables that srun reads as options, are removed for agents and workers: else
+every worker would take itself for the first task of a step with one task.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ringcast.net.hostlist import Host
 from ringcast.procs.timing import TIMING
 from ringcast_launcher.plan.job import JobError
 
-# The agent may use all that the job has on its node, also beside other steps. Of the outputs that srun offers only
-# --unbuffered takes bytes as they come: by default it waits for the ends of lines.
+# The agent may use all resources of the job on its node, also beside other steps. By default srun waits for the ends
+# of lines; only with --unbuffered it passes bytes on as they come.
 SRUN = (
     *("srun", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--overlap", "--unbuffered"),
     *("--mpi=none", "--cpu-bind=none", "--mem-bind=none", "--export=ALL"),
@@ -36,7 +36,7 @@ _COUNT = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 
 
 def allocation(env: Mapping[str, str]) -> tuple[Host, ...]:
-    """Return the nodes of the allocation that this process is in, with their tasks as slots; nothing outside of one.
+    """Return the nodes of this process's allocation, with their tasks as slots; nothing without an allocation.
 
     Raises:
         JobError: the variables of Slurm are invalid.
@@ -51,9 +51,9 @@ def allocation(env: Mapping[str, str]) -> tuple[Host, ...]:
 
 
 def kill_wait(env: Mapping[str, str]) -> float:
-    """Return the seconds from SIGTERM to SIGKILL when Slurm ends a job: KillWait, as its file says, or its default.
+    """Return the seconds from SIGTERM to SIGKILL when Slurm ends a job: KillWait in Slurm's file, or its default.
 
-    The file is read, as `scontrol show config` would ask a server that may not answer.
+    The file is read, because `scontrol show config` would ask a server that may not answer.
     """
     try:
         said = _KILL_WAIT.search(Path(env.get("SLURM_CONF") or _CONF).read_text("utf-8", "replace"))
@@ -72,15 +72,16 @@ def srun_argv(host: str, agent: Sequence[str]) -> list[str]:
 
 
 def for_srun(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for srun, which passes it on: without the options that users and Slurm have set for other
-    steps, and without the address of this node.
+    """Return the environment for srun, which passes it on to the agent.
+
+    Options that users and Slurm have set for other steps, and the address of this node, are left out.
 
     >>> for_srun({"SLURM_JOB_ID": "7", "SLURM_LABELIO": "1", "HOME": "/root", "RINGCAST_ADVERTISE": "n0"})
     {'SLURM_JOB_ID': '7', 'HOME': '/root', 'SLURM_EXIT_ERROR': '255'}
     """
     others = ("SLURM_", "SRUN_", "RINGCAST_ADVERTISE")
     kept = {name: value for name, value in env.items() if name in _NEEDED or not name.startswith(others)}
-    return kept | {"SLURM_EXIT_ERROR": str(ssh.FAILED)}  # if srun itself fails, its exit status is that of ssh
+    return kept | {"SLURM_EXIT_ERROR": str(ssh.FAILED)}  # if srun itself fails, it has ssh's exit status
 
 
 def of_job(env: Mapping[str, str]) -> dict[str, str]:
@@ -112,7 +113,7 @@ def of_agent(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _slots(env: Mapping[str, str], nodes: int) -> list[int]:
-    """Return the tasks of each node; inside a step, whose own number hides that of the allocation, by processors."""
+    """Return the tasks of each node; inside a step, whose variables hide the allocation's tasks, count processors."""
     tasks = _counts(env, "SLURM_TASKS_PER_NODE")
     if len(tasks) == nodes:
         return tasks

@@ -1,1 +1,1 @@
-"""The main loop of a launcher, and its steps: start, status, end."""
+"""Run a job: the main loop of a launcher, and its steps: start, status, end."""

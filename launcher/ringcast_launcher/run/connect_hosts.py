@@ -1,4 +1,4 @@
-"""Connects the launcher with the other hosts of a job: agents started by ssh or srun, or nodes that join."""
+"""Connect the launcher with the other hosts of a job: agents started by ssh or srun, or nodes that join."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 def connected_hosts(
     job: Job, watchdog: Watchdog, signals: int, limit: StartDeadline, show: Show | None
 ) -> Iterator[tuple[Job, Sequence[RemoteHost], str]]:
-    """Yield the job with its ranks placed, the other hosts, and the address at which they reach this one ("" if there
-    are none); at the end of the block they have ended. `show`, if given, gets a line about the progress of the start.
+    """Yield the job with its ranks placed, the other hosts, and the address at which they reach this one.
+
+    The address is "" if there are no other hosts. At the end of the block their agents have ended. `show`, if given,
+    gets a line about the progress of the start.
 
     Raises:
         JobError: a host is late, or does not fit; or a signal asks us to end.
@@ -36,7 +38,7 @@ def connected_hosts(
     if not elsewhere(job):
         yield job, (), ""
         return
-    # A job on one host does not wait for what others need.
+    # A job on one host does not wait for imports that only other jobs need.
     from ringcast_launcher.hosts.ssh import await_hellos, own_address, remote_argv, started_agents, starter_environment
 
     commands = {node.host: remote_argv(node.host, job.starter, job.environment) for node in elsewhere(job)}

@@ -1,4 +1,4 @@
-"""Our standard input for a rank on another host: it is read as fast as that rank takes it."""
+"""Forward our standard input to a rank on another host, as fast as that rank reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK = 1 << 16  # bytes read at once
 
 
 class InputFeed:
-    """Forwards standard input, unless nobody or a rank of this host has it: that one reads it by itself."""
+    """Forwards standard input to a rank on another host; a rank on this host reads our input itself."""
 
     def __init__(self, job: Job, all_hosts: AllHosts) -> None:
         self._all_hosts, self._rank = all_hosts, job.stdin
@@ -37,7 +37,7 @@ class InputFeed:
                 self._forward(file)
 
     def hear(self, taken: InputTaken) -> None:
-        """Take note of what the rank has taken."""
+        """Take note of the bytes that the rank has read."""
         self._under_way -= taken.size
         if taken.closed:
             self._host = None
@@ -49,7 +49,7 @@ class InputFeed:
             data = os.read(file, CHUNK)
         except BlockingIOError:  # another process was faster
             return
-        except OSError:  # such as the directory that somebody gave: as if it had ended
+        except OSError:  # such as a directory as standard input: as if it had ended
             data = b""
         self._all_hosts.send(self._host, Input(self._rank, data))
         self._under_way += len(data)

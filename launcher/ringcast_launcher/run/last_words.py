@@ -1,4 +1,4 @@
-"""The flight record of a failed job: a summary for standard error, and the file of --flight-recorder."""
+"""Write the flight record of a failed job: a summary for standard error, and the file of --flight-recorder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringcast.monitoring.flight_record import Flights
 def last_words(flights: Flights, file: str, lost: Collection[int], raised: Mapping[int, str]) -> str:
     """Return a line for each rank about its last actions, and write the whole record to `file`, if one is given.
 
-    The arguments `lost` and `raised` are those of `flight_record.summary`.
+    `flight_record.summary` gets the arguments `lost` and `raised`.
     """
     lines = flight_record.summary(flights, lost, raised) if any(flights) else []
     if file:
@@ -27,10 +27,10 @@ def last_words(flights: Flights, file: str, lost: Collection[int], raised: Mappi
 
 
 def say_last(text: str, file: str = "") -> None:
-    """Write what is said at the end of a job: to a file if there is one, else to standard error.
+    """Write the last text of a job to `file`, or without a file to standard error.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the text cannot be written.
     """
     data = text.encode("utf-8", "replace")
     if file:

@@ -1,4 +1,4 @@
-"""The main loop of a job: it polls all parts at once and carries out the decisions of the supervisor.
+"""Run the main loop of a job: poll all parts at once and carry out the decisions of the supervisor.
 
 The supervisor decides, the control server communicates with the workers, and the process manager of each host, local or
 remote, owns the processes.
@@ -93,15 +93,15 @@ if TYPE_CHECKING:
 
 ANSWER = 3.0  # seconds in which all hosts must answer a query
 FINISH = 10.0  # seconds in which all hosts must end their processes, on busy machines too
-EARLY = 1.0  # seconds in which ranks are only being imported, unless they have joined or written something
-SETTLE = 1.0  # seconds in which our output is to be written before the other nodes are told how the job has ended
+EARLY = 1.0  # seconds in which ranks only import modules, unless they have joined or written something
+SETTLE = 1.0  # seconds for our output to be written before the other nodes get the end of the job
 
 
 def run(job: Job) -> JobReport:
     """Run the job to its end, with restarts; print errors on standard error, or in `job.last_words`; return the report.
 
     Raises:
-        JobError: it could not be started; no process is left.
+        JobError: the job could not be started; no process is left.
     """
     writer, start, attempt = Writer(), time.monotonic(), 0
     try:
@@ -119,9 +119,9 @@ def run(job: Job) -> JobReport:
                 words += f"ringcast-launch: starting the job afresh (restart {attempt} of {job.max_restarts})\n"
                 writer.put(2, words.encode("utf-8", "replace"))
     finally:
-        writer.close()  # by now with the usual signal handlers: a reader that never reads can be left
+        writer.close()  # the usual signal handlers are back: Ctrl-C ends the wait for a reader that never reads
     lost = "".join(f"ringcast-launch: {cause}\n" for cause in writer.losses.causes)
-    with suppress(OSError):  # standard error may be what was lost
+    with suppress(OSError):  # standard error itself may be lost
         report.say_last(lost + words, job.last_words)
     return end.but_for(writer.losses)
 
@@ -140,7 +140,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         finally:
             if show is not None:
                 show("")
-        _allow_files(job)  # nodes that have come by themselves have told of their ranks only now
+        _allow_files(job)  # with --nnodes the other nodes' ranks are known only now
         context = stack.enter_context(zmq.Context())
         local_host = LocalHost(directory, watchdog, {}, stdin=0)
         stack.callback(local_host.close)
@@ -159,7 +159,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
 
 
 def _over(end: JobReport, again: bool) -> JobEnd:
-    """Return the message about the end for the launchers on other nodes: the exit code, and the last line."""
+    """Return the message about the job's end for the launchers on other nodes: the exit code, and the last line."""
     return JobEnd(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again)
 
 
@@ -167,7 +167,7 @@ def _allow_files(job: Job) -> None:
     """Let the launcher open a connection, two pipes and two files for each rank, and three pipes for each host.
 
     Raises:
-        RendezvousError: the system does not allow what the job needs at least.
+        RendezvousError: the system does not allow the files that the job needs at least.
     """
     allow_files(OTHERS + CROWD + 5 * job.size + 3 * len(job.nodes))
     raise_files(job.size)
@@ -205,7 +205,7 @@ class _Running:
         self._silence = LivenessMonitor(limits_of(job.stall_timeout))
         self._verdict: Verdict | None = None
         self._stacks = self._last_words = self._errors = ""
-        self.error_of_cause = ""  # what the rank that is the cause of a failure wrote when it ended
+        self.error_of_cause = ""  # the last text of the rank that is the cause of a failure
         self._world = replace(
             job.settings,
             size=job.size,
@@ -273,7 +273,7 @@ class _Running:
             self._note(f"no rank called ringcast.init: {self._job.size} processes ran the program, each by itself")
         if self._server.dropped:
             self._debug(f"{self._server.dropped} messages to the control plane were dropped")
-        # Each agent has tried whether it reaches the control plane, and gone again.
+        # Each agent has connected to the control plane once, as a test, and closed the connection.
         strangers = self._server.strangers - len(elsewhere(self._job))
         if strangers > 0:
             self._debug(f"{strangers} connections to the control plane were not admitted")
@@ -289,7 +289,7 @@ class _Running:
         named, traceback = ranks[verdict.rank], verdict.traceback or self._seen_traceback(verdict.rank)
         how = verdict.how
         if not (named.fate.joined or named.fate.error) and named.fate.status == 1 and (error := named_error(traceback)):
-            how = f"failed: {error}"  # before init a rank can say it on its standard error only
+            how = f"failed: {error}"  # before init a rank can report it on its standard error only
         return JobReport(verdict.code, how, named.rank, named.host, named.pid, traceback, tuple(ranks))
 
     @property
@@ -313,10 +313,10 @@ class _Running:
             self._note(f"the ranks share the cores: {shared} (set them yourself to change that)")
 
     def _ps_server(self) -> PsServer | None:
-        """Serve `ringcast ps` the ranks on all hosts; those on this host it can see by itself."""
+        """Serve `ringcast ps` with the ranks on all hosts; without a server it sees only the ranks on this host."""
         try:
             ps_server = self._open.enter_context(closing(PsServer(self._directory)))
-        except OSError as error:  # such as on file systems that can have none: no job fails for that
+        except OSError as error:  # such as on a file system without sockets: no job fails for that
             self._debug(f"ringcast ps can show the ranks of this host only: {error}")
             return None
         if not any(node.here for node in self._job.nodes):
@@ -335,7 +335,7 @@ class _Running:
             self._pause_all()
         if signal.SIGCHLD in signals:
             self._local_host.note_ends()
-        # What the workers said is handled before their ends: else a rank that finished would seem to have said nothing.
+        # Workers' messages are handled before their ends: else a rank that finished would seem to have sent nothing.
         ends = [event for i, said in self._all_hosts.reports() for event in self._take(i, said)]
         events: list[Event] = [*self._server.service(), *ends]
         self._hushed |= signal.SIGINT in signals and self._just_begun
@@ -364,7 +364,7 @@ class _Running:
         return [Signalled(number)]
 
     def _end_unread(self) -> list[Event]:
-        """End the job as soon as somebody who read our output has gone."""
+        """End the job as soon as a reader of our output has gone."""
         if self._unread or not self._writer.losses.unread:
             return []
         self._unread = self.asked_to_end = True
@@ -372,7 +372,7 @@ class _Running:
 
     def _take(self, i: int, found: Report) -> list[Event]:
         match found:
-            case Output(_, _, data) if data and self._hushed:  # where the import of some module was interrupted
+            case Output(_, _, data) if data and self._hushed:  # a traceback from an interrupted import
                 return []
             case Output(rank, stream, data):
                 self._heard |= bool(data)
@@ -504,7 +504,7 @@ class _Running:
         self._outputs.end()
 
     def _seen_traceback(self, rank: int) -> str:
-        return self._outputs.traceback(rank) if self._statuses[rank] > 0 else ""  # who was killed told no cause
+        return self._outputs.traceback(rank) if self._statuses[rank] > 0 else ""  # a killed rank wrote no cause
 
     def _on(self, rank: int) -> str:
         return f"{self._host_names[rank]}, pid {self._pids[rank]}"

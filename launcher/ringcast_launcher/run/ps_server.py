@@ -1,4 +1,4 @@
-"""Serves `ringcast ps` over a socket in the job's directory: the states of the ranks on all hosts."""
+"""Serve `ringcast ps` over a socket in the job's directory: the states of the ranks on all hosts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PsServer:
                 self._asking.append(self._listener.accept()[0])
             except (BlockingIOError, ConnectionAbortedError):
                 break
-            except OSError:  # no file is left: better no answers than a loop that never sleeps
+            except OSError:  # no descriptor is left: better no answers than a loop that never sleeps
                 self._listener.close()
         return bool(self._asking)
 
@@ -50,13 +50,13 @@ class PsServer:
         with ExitStack() as stack:
             for asker in asking:
                 stack.enter_context(asker)
-            # If there can be no more files, or no room for one, they get none, and see what they can see themselves.
+            # Without a free descriptor, or room for a file, they get no answer, and show only the ranks on this host.
             with suppress(OSError), open(nameless_file(INQUIRIES), "wb") as file:
                 file.write(told)
                 file.flush()
                 for asker in asking:
                     asker.setblocking(False)
-                    with suppress(OSError):  # it has not waited
+                    with suppress(OSError):  # the process has gone
                         socket.send_fds(asker, [b"."], [file.fileno()])
 
     def close(self) -> None:

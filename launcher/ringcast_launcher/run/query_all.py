@@ -1,4 +1,4 @@
-"""A query to all hosts, whose answers arrive while the main loop goes on."""
+"""Query all hosts, and collect their answers while the main loop goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the workers on all hosts at once."""
+"""Start the workers on all hosts at once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def start_workers(
 ) -> tuple[dict[int, int], dict[str, str]]:
     """Start all workers, and wait until they run; `world` are the settings that all ranks share.
 
-    `meanwhile` is called now and then.
+    `meanwhile` is called at least every `STEP` seconds during the wait.
 
-    Returns the process of each rank, and the variables that share the cores among those of a host.
+    Returns the process of each rank, and the variables by which the ranks of a host share its cores.
 
     Raises:
         JobError: some were not started, or not in time; or a signal asks us to end.
@@ -45,7 +45,7 @@ def start_workers(
             raise JobError(f"ended by {signal.Signals(ending[0]).name}", 128 + ending[0])
         if limit.over:
             break
-    here.note_ends()  # of which the signals have been taken
+    here.note_ends()  # the signals of these ends have been read already
     pids: dict[int, int] = {}
     limits: dict[str, str] = {}
     failures = {node.host: why for i, node in enumerate(job.nodes) if not node.here and (why := _why(answers.get(i)))}
@@ -76,7 +76,7 @@ def _start_command(job: Job, i: int, world: WorkerConfig) -> Start:
 
 
 def _why(answer: Report | None) -> str:
-    """Return why a host has not started its workers, as it says or as its end shows; empty if neither does."""
+    """Return why a host has not started its workers, from its answer or its loss; empty if neither gives a reason."""
     match answer:
         case NotStarted(why, _) | HostLost(why):
             return why

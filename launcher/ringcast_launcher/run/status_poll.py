@@ -1,4 +1,4 @@
-"""Queries all hosts for the states of their ranks: at intervals for the status line, and on request."""
+"""Query all hosts for the states of their ranks: at intervals for the status line, and on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ringcast_launcher.run.ps_server import PsServer
 from ringcast_launcher.run.query_all import Query
 
 GLANCE = 0.5  # seconds after which the status line is drawn without the hosts that have not answered
-STATES = 3.0  # seconds after which a request is answered without them
+STATES = 3.0  # seconds after which a request is answered without these hosts
 
 
 class ProgressPoll:

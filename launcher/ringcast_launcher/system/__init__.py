@@ -1,1 +1,1 @@
-"""The launcher and the operating system: children, signals, the watchdog, the job's directory."""
+"""Use the operating system for the launcher: children, signals, the watchdog, the job's directory."""

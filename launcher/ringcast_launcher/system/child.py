@@ -1,7 +1,7 @@
-"""A worker's process: in a session of its own, with two pipes for its output; it dies with the launcher.
+"""Start and end a worker's process, in a session of its own, with two pipes for its output; it dies with the launcher.
 
-A worker that has ended stays a zombie until `reap`, so that its number, which is also that of its process group, is not
-reused while the group may still be signalled.
+A worker that has ended stays a zombie until `reap`, so that the number of the process and of its group is not reused
+while the group may still be signalled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 class Process:
     """A running worker. `stdout` and `stderr` are non-blocking file descriptors, closed by `reap`.
 
-    `stdin` is one that belongs to the caller, if a pipe was asked for.
+    `stdin` is a descriptor that the caller owns, if a pipe was asked for.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Process:
 
         def before_exec() -> None:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != launcher:  # it ended before the line above
+            if os.getppid() != launcher:  # the launcher ended before the line above
                 os._exit(1)
             take_imprint(imprint)
 
@@ -74,11 +74,11 @@ class Process:
         os.set_blocking(self.stderr, False)
 
     def status(self) -> int | None:
-        """Return the exit code, or minus the signal that killed it; None while it runs."""
+        """Return the exit code, or minus the signal that killed the worker; None while it runs."""
         return exit_code(self._child)
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the worker and all that it started, unless they left its session."""
+        """Send a signal to the worker and the processes of its group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 

@@ -1,4 +1,4 @@
-"""The directory of a job's sockets: private to its owner, and removed at the end, if need be by the next launcher."""
+"""Make the private directory of a job's sockets, and remove it at the end; remove those of killed launchers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ringcast.errors import ConfigError
 from ringcast.monitoring.jobs import LOCK, PREFIX, bases, is_ours, places
 
 _NEW = "ringcast-new-"
-_MAKING = 3600.0  # seconds after which nobody makes a directory any more: it takes less than one
+_MAKING = 3600.0  # seconds after which a directory without a lock is abandoned: to make one takes less than a second
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def job_directory() -> Iterator[str]:
     """Make the directory, hold a lock in it as long as the launcher lives, and remove it at the end.
 
     Raises:
-        ConfigError: it can be made nowhere; the text says what to set.
+        ConfigError: no directory can be made; the text says what to set.
     """
     if problem := reason_not(directories()[0]):
         raise ConfigError(problem)
@@ -44,7 +44,7 @@ def job_directory() -> Iterator[str]:
 
 
 def _make(folders: list[str]) -> str:
-    """Make a directory that only we may enter in the first of these folders in which that is possible."""
+    """Make a directory that only we may enter, in the first of these folders where this is possible."""
     problems = []
     for folder in folders:
         try:
@@ -56,7 +56,7 @@ def _make(folders: list[str]) -> str:
 
 
 def _remove_orphans(base: Path) -> None:
-    """Remove what launchers left behind that were killed, also while they made or removed a directory."""
+    """Remove directories of killed launchers, also half made and half removed ones."""
     for folder in [*base.glob(f"{PREFIX}*"), *filter(_is_old, base.glob(f"{_NEW}*"))]:
         with suppress(OSError):  # gone meanwhile, or not to be read
             if is_ours(folder):
@@ -66,7 +66,7 @@ def _remove_orphans(base: Path) -> None:
 def _remove_unlocked(folder: Path) -> None:
     """Remove a directory unless its launcher lives, and holds the lock; without a lock it is half made or half removed.
 
-    A job's directory has its name only after it has its lock: one without is being removed, by whomever.
+    A job's directory gets its name only after its lock: so one without a lock is being removed by another process.
     """
     with ExitStack() as stack:
         try:
@@ -75,13 +75,13 @@ def _remove_unlocked(folder: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
             pass
-        except BlockingIOError:  # its launcher lives
+        except BlockingIOError:  # the launcher lives
             return
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_old(folder: Path) -> bool:
-    """Return whether nothing was changed in a directory for so long that nobody is making it, still without a lock."""
+    """Return whether a directory was unchanged for `_MAKING` seconds, so that no launcher is still making it."""
     try:
         return time.time() - folder.lstat().st_ctime > _MAKING
     except OSError:

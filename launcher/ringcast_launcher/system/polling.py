@@ -1,4 +1,4 @@
-"""Waiting for files and for sockets of ZeroMQ at once, with the events of `select.poll`."""
+"""Wait for files and for sockets of ZeroMQ at once, with the events of `select.poll`."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def usable(files: Mapping[File, int], seconds: float) -> set[File]:
 
 
 def _of_zmq(events: int) -> int:
-    """Return the events of `select.poll` as those of ZeroMQ's."""
+    """Translate the events of `select.poll` into ZeroMQ's."""
     return (zmq.POLLIN if events & select.POLLIN else 0) | (zmq.POLLOUT if events & select.POLLOUT else 0)

@@ -1,7 +1,7 @@
-"""Signals as bytes on a file descriptor, so that a loop can poll them together with other files.
+"""Turn signals into bytes on a file descriptor, so that a loop can poll them together with other files.
 
-All signals that would kill the launcher are caught, but for SIGKILL and those of a crash: four end the job, one is the
-launcher's own, and the others are passed on to the ranks, as programs may have handlers for them.
+All signals that would kill the launcher are caught, except SIGKILL and the signals of a crash: four end the job, one is
+the launcher's own, and the others are passed on to the ranks, as programs may have handlers for them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ CAUGHT = (*ENDING, *sorted(PASSED_ON), *([] if STACKS is None else [STACKS]))
 
 
 def accept_all() -> None:
-    """Unblock all signals, and let SIGCHLD come again where it is ignored; children start so too.
+    """Unblock all signals, and stop ignoring SIGCHLD; children inherit this.
 
-    A batch system, or a program that starts us, may have blocked them for itself: then no end of a worker would be
+    A batch system, or a program that starts us, may have blocked signals for itself: then no end of a worker would be
     noticed, and nothing but SIGKILL would end the job.
     """
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
@@ -38,9 +38,9 @@ def accept_all() -> None:
 
 @contextmanager
 def noted(numbers: Sequence[int]) -> Iterator[int]:
-    """Turn these signals and SIGCHLD into bytes on a file descriptor; what is ignored (SIGHUP under nohup) stays so.
+    """Turn these signals and SIGCHLD into bytes on a file descriptor.
 
-    But for SIGPIPE, which Python always ignores.
+    Signals that are ignored (SIGHUP under nohup) stay ignored, except SIGPIPE, which Python always ignores.
     """
     here, there = socket.socketpair()
     here.setblocking(False)
@@ -67,8 +67,9 @@ def caught(file: int) -> bytes:
 
 
 def asks_for_states(numbers: bytes) -> bool:
-    """Return whether one of these signals asks the launcher for the states of its ranks: the one that ranks have for
-    their stacks, which no program uses.
+    """Return whether one of these signals asks the launcher for the states of its ranks.
+
+    It is the signal by which ranks write their stacks; programs do not use it.
     """
     return any(number == STACKS for number in numbers)
 

@@ -1,4 +1,4 @@
-"""The modes of a terminal: what a rank that was killed at a prompt has left as it needed them."""
+"""Restore the modes of a terminal after a job: a rank that was killed at a prompt may have changed them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def kept_modes(file: int) -> Iterator[None]:
-    """Have the terminal `file`, if it is one, as it was at the end; not while it belongs to somebody else."""
+    """Restore the modes of `file` at the end, if it is a terminal and our process group has it then."""
     before = None
     with suppress(termios.error):
         before = termios.tcgetattr(file)

@@ -1,11 +1,12 @@
-"""A watchdog process: it kills the ranks and removes the job's directory if the launcher or an agent dies or hangs.
+"""Kill the ranks and remove the job's directory from a watchdog process, if the launcher or an agent dies or hangs.
 
-The launcher sends it lines of a word and a value through a pipe; the last one is `done`. If the pipe ends without
-`done`, the launcher died before it could clean up.
+The launcher sends the watchdog lines of a word and a value through a pipe; the last line is `done`. If the pipe ends
+without `done`, the launcher died before it could clean up.
 
-An agent on another host can also hang, or be stopped. The launcher then counts its host as lost after a while, and the
-ranks there must not act any more. So an agent is `watched`: without signs of life through the pipe the watchdog kills
-its ranks, and the agent as well unless it is just ending by itself. Only time in which the watchdog itself ran counts.
+An agent on another host can also hang, or be stopped. The launcher then counts the agent's host as lost after a while,
+and the ranks there must not act any more. So an agent is `watched`: without signs of life through the pipe the watchdog
+kills the agent's ranks, and the agent as well unless it is just ending by itself. Only time in which the watchdog
+itself ran counts.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from enum import Enum
 from ringcast.procs import process_tree
 from ringcast.procs.timing import TIMING
 
-PATIENCE = 2.0  # seconds that it may take to end when all is done
+PATIENCE = 2.0  # seconds that the watchdog may take to end after `done`
 SILENCE = TIMING.watchdog_silence
-BEAT = TIMING.beat  # seconds that are waited at once, as no more than twice that counts
-GRACE = 5.0  # seconds in which who is watched can end by itself when its ranks were ended
-STEP = 0.1  # seconds between two looks at what it does then
+BEAT = TIMING.beat  # seconds of one wait; a wait counts as at most twice as long, in case we were stopped
+GRACE = 5.0  # seconds in which the watched process can end by itself after its ranks were killed
+STEP = 0.1  # seconds between two looks at it then
 CHUNK = 1 << 16  # bytes read at once
 
 _CHILD = "import sys; sys.path += sys.argv[1:]; from ringcast_launcher.system.watchdog import main; main()"
@@ -39,14 +40,14 @@ class Watchdog:
     def __init__(self, environment: Mapping[str, str], *, speaks: bool = False) -> None:
         """Start the process in a session of its own, so that it outlives the launcher's session.
 
-        With `speaks` it prints a message on our standard error if it has killed us.
+        With `speaks` the watchdog prints a message on our standard error if it has killed us.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the watchdog cannot be started.
         """
-        import subprocess  # which the watchdog itself does not need
+        import subprocess  # the watchdog itself does not need it
 
-        # Of an outer job, which may be ended before this one, it is no member.
+        # The watchdog is no member of an outer job, which may be ended before this one.
         own = {name: value for name, value in environment.items() if not name.startswith("RINGCAST_")}
         self._child = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _CHILD, *_ROOTS],
@@ -59,24 +60,24 @@ class Watchdog:
             start_new_session=True,
         )
         assert self._child.stdin is not None
-        os.set_blocking(self._child.stdin.fileno(), False)  # were it stopped, and the pipe full, we would be as well
+        os.set_blocking(self._child.stdin.fileno(), False)  # else a stopped watchdog with a full pipe would stop us
 
     def tell(self, word: str, value: str) -> None:
-        """Register a word and its value, which is for
+        """Register a value under a word. Values by word:
 
         * worker: the process number of a worker
-        * starter: that of a command which reaches an agent
+        * starter: the process number of a command that reaches an agent
         * tag: an entry of the environment that identifies processes of the job
         * imprints: the first imprint of the workers, and the first one after them
         * directory: the job's directory, to be removed
         * file: a text and a path: the file is removed if it still holds the text
         """
         assert self._child.stdin is not None
-        with suppress(BrokenPipeError):  # somebody killed it: the launcher does what there is to do itself
+        with suppress(BrokenPipeError):  # the watchdog was killed: the launcher cleans up itself
             self._child.stdin.write(os.fsencode(f"{word} {value}\n"))
 
     def watch(self) -> None:
-        """Have it kill our workers, and us, after `SILENCE` seconds without a sign of life."""
+        """Have the watchdog kill our workers, and us, after `SILENCE` seconds without a sign of life."""
         self.tell("watched", str(os.getpid()))
 
     def sign(self) -> None:
@@ -94,13 +95,13 @@ class Watchdog:
         self._child.stdin.close()
         try:
             self._child.wait(PATIENCE)
-        except TimeoutExpired:  # somebody stopped it
+        except TimeoutExpired:  # the watchdog was stopped
             self._child.kill()
             self._child.wait()
 
 
 class _End(Enum):
-    """The events that end the waiting of the watchdog."""
+    """The events that end the watchdog's wait."""
 
     DONE = "all is done"
     GONE = "the pipe has ended without that"
@@ -137,7 +138,7 @@ def main() -> None:
     """Run the watchdog; the pipe is standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    process_tree.take_imprint(None)  # of an outer job, too, it is no member
+    process_tree.take_imprint(None)  # the watchdog is no member of an outer job either
     pipe = _Pipe()
     end = _first_end(pipe)
     if end is _End.DONE:
@@ -149,15 +150,15 @@ def main() -> None:
     if end is _End.DONE:
         return
     hung = end is _End.SILENT and _kill(int(pipe.told[b"watched"][0]))
-    process_tree.kill(lambda: _late_ones(pipe))  # it may have started another rank before it was killed
+    process_tree.kill(lambda: _late_ones(pipe))  # the watched process may have started a rank before it was killed
     _end_starters({int(pid) for pid in pipe.told[b"starter"]})
-    import shutil  # not before it is needed: few watchdogs ever get here
+    import shutil  # imported late: few watchdogs ever get here
 
     for directory in pipe.told[b"directory"]:
         shutil.rmtree(directory, ignore_errors=True)
     if hung:
         words = f"ringcast: process {pipe.told[b'watched'][0].decode()} stood still for {SILENCE:g} s"
-        with suppress(OSError):  # nobody may listen any more
+        with suppress(OSError):  # the reader may have gone
             os.write(2, f"{words} (stopped, or hung); it was ended with its ranks\n".encode())
     for text, _, file in (one.partition(b" ") for one in pipe.told[b"file"]):
         _remove(file, text)  # last, as it may be on a file system that hangs
@@ -178,7 +179,7 @@ def _first_end(pipe: _Pipe) -> _End:
 def _second_end(pipe: _Pipe) -> _End:
     """Wait a while for the watched process to end by itself: it may have given up because it heard nothing.
 
-    A stopped process cannot do that; and one that gives signs of life again has woken up too late.
+    A stopped process cannot end; and a process that gives signs of life again has woken up too late.
     """
     for _ in range(round(GRACE / STEP)):  # not by a clock, which goes on while we are stopped
         if _is_stopped(int(pipe.told[b"watched"][0])):
@@ -193,9 +194,9 @@ def _second_end(pipe: _Pipe) -> _End:
 
 
 def _end_starters(found: set[int]) -> None:
-    """Let the commands that reach agents end by themselves, as their pipes have: then kill them with what they started.
+    """Let the commands that reach agents end by themselves, as their pipes have; then kill them and their children.
 
-    An agent that runs below its command, as with sudo or docker, would leave its files if it was killed at once.
+    An agent that runs below its command, as with sudo or docker, would leave its files if it were killed at once.
     """
     for _ in range(round(GRACE / STEP)):
         if not (found := process_tree.members(found, ())):
