@@ -29,6 +29,7 @@ quick: .venv/installed-test
 	$(BIN)/pytest -n 2 --hypothesis-profile quick -m "not live and not long and not thorough" $(QUICK)
 
 test: .venv/installed-test
+	@$(BIN)/python tests/support/speed.py
 	$(BIN)/pytest -n 3 --dist worksteal -m "not live and not long" $(TESTS)
 
 test-live: .venv/installed-live
