@@ -1,4 +1,4 @@
-"""Ways to move frames between ranks: each module or room has one, and all keep the laws of `conformance`.
+"""Ways to move frames between ranks: each module or room has one, and all keep the contract of `base`.
 
 * `base`: the contract of a transport
 * `registry`: the transports between processes, by name
@@ -15,7 +15,6 @@ from ringcast.wire import transport_kinds as registry  # by its public name
 
 __all__ = [
     "base",
-    "conformance",
     "registry",
     "simulated",
     "threads",

@@ -29,7 +29,6 @@ from ringcast.net.fd_limits import allow_files
 from ringcast.net.keys import is_key
 from ringcast.net.tls import RECORD, TlsClient, TlsServer, TlsStream, encrypted
 from ringcast.transports.base import HURRIED, Transport
-from ringcast.transports.conformance import CHECKS, Check
 from ringcast.transports.sockets import tcp
 from ringcast.transports.sockets import transport as sockets
 from ringcast.transports.sockets.framing import in_records
@@ -40,6 +39,7 @@ from ringcast.transports.sockets.transport import SocketTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support import needs
+from support.conformance import CHECKS, Check
 from support.patience import patience
 from support.socket_jobs import PATIENCE, change_a_byte, join, meet, opened, ranks, received
 

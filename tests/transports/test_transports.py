@@ -1,4 +1,4 @@
-"""Every transport keeps the laws of `ringcast.transports.conformance`, and each the promises of its own."""
+"""Every transport keeps the laws of `support.conformance`, and each the promises of its own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from ringcast.control import new_key
 from ringcast.errors import LinkLost
 from ringcast.transports import routed, zeromq
 from ringcast.transports.base import Arrival, Transport
-from ringcast.transports.conformance import CHECKS, Check
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport
 from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
+from support import conformance
+from support.conformance import CHECKS, Check
 from support.jobs import KINDS, meet, transports
 from support.patience import patience
 
@@ -51,8 +52,6 @@ def test_conformance(check: Check, kind: str, tmp_path: Path, monkeypatch: pytes
 
 
 def test_every_check_is_listed() -> None:
-    from ringcast.transports import conformance
-
     laws = {
         value
         for name, value in vars(conformance).items()
