@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
-from pathlib import Path
+import zipfile
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -17,6 +19,11 @@ from support.places import ROOT
 pytestmark = pytest.mark.live
 
 SOURCES = {"ringcast": ROOT / "ringcast", "ringcast_launcher": ROOT / "launcher" / "ringcast_launcher"}
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+
+# Bytes. The wheel had 1.02 MB when this was written, and a feature adds some kB: what takes it over this limit is a
+# file that belongs elsewhere, or a decision to raise the limit.
+LARGEST = 1_150_000
 
 
 def run(*argv: str | Path, cwd: Path) -> str:
@@ -28,18 +35,40 @@ def run(*argv: str | Path, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    at = tmp_path_factory.mktemp("wheel")
+    run(*PIP, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", at, ROOT, cwd=at)
+    (made,) = at.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The scripts of an environment with the wheel, which takes what the wheel depends on from this environment."""
     at = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    run(*pip, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", at, ROOT, cwd=at)
     run(sys.executable, "-m", "venv", "--without-pip", at / "venv", cwd=at)
     scripts = at / "venv" / "bin"
-    run(*pip, "--python", scripts / "python", "install", "--no-deps", "--no-index", *at.glob("*.whl"), cwd=at)
+    run(*PIP, "--python", scripts / "python", "install", "--no-deps", "--no-index", wheel, cwd=at)
     # Python does not read the .pth files of a directory that a .pth file names, so the source tree stays unknown.
     packages = sysconfig.get_path("purelib", vars={"base": str(at / "venv")})
     Path(packages, "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     return scripts
+
+
+def test_the_wheel_has_sources_types_and_metadata_only(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        paths = [PurePath(name) for name in archive.namelist()]
+    metadata = f"ringcast-{__version__}.dist-info"
+    assert {path.parts[0] for path in paths} == {*SOURCES, metadata}
+    others = {path for path in paths if path.parts[0] != metadata and path.suffix not in (".py", ".pyi")}
+    assert {path.name for path in others} <= {"py.typed"}
+    for path in paths:
+        assert not {"tests", "support", "docs", "examples", "golden"} & set(path.parts), path
+        assert not re.match(r"test_|conftest|conformance", path.name), path
+
+
+def test_the_wheel_is_small(wheel: Path) -> None:
+    assert wheel.stat().st_size <= LARGEST
 
 
 @pytest.mark.parametrize("name", SOURCES)
