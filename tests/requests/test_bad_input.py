@@ -19,7 +19,7 @@ from support.any_order import AnyOrder
 from support.cases import each
 
 Call = Callable[[Communicator], Any]
-HERE = r"test_bad_input_of_requests\.py:\d+"
+HERE = r"test_bad_input\.py:\d+"
 ORDERS = range(3)
 x = np.arange(4)
 
