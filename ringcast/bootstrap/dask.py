@@ -106,7 +106,7 @@ def _workers(client: Client, n: int) -> list[str]:
 
 
 def _wait(client: Client, futures: dict[Future[RankResult], str], job: Sequence[RankSpec], results: Results) -> None:
-    """Collect outcomes until all are there, or until the ranks that are left had their time after a failure."""
+    """Collect outcomes until all are there, or until the grace of the remaining ranks after a failure is over."""
     ranks = {future: rank for rank, future in enumerate(futures)}
     aborted = False
     while not results.over(time.monotonic()):

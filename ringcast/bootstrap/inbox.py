@@ -133,7 +133,7 @@ def _open_local(config: WorkerConfig) -> Inbox:
 
 
 def _check_one_host(rank: int, cards: Sequence[EndpointCard]) -> None:
-    """Refuse ranks of another host: their process numbers, users and namespaces may equal those of this one."""
+    """Refuse ranks of another host, where equal process numbers, users and namespaces mean other things."""
     kernel, _, host = cards[rank].host.partition(" ")
     for other, card in enumerate(cards):
         theirs, _, there = card.host.partition(" ")

@@ -29,7 +29,7 @@ class Files(Calls):
         All ranks know the number of bytes, so no announcement is sent, and types do not matter.
 
         Cost: n-1+q rounds, in which every rank receives m bytes (Träff 2022, Algorithm 6). Memory: at most 4 MB beside
-        the buffer, whatever its size.
+        a buffer of any size.
 
         Args:
             buffer: a C-contiguous exporter of the buffer protocol (bytearray, memoryview, mmap, array of numpy,

@@ -53,7 +53,7 @@ class Request(Generic[Returned]):
             The same as the call that blocks, as `Communicator.allreduce`.
 
         Raises:
-            UsageError: it was waited for before, or by another thread than that of the communicator.
+            UsageError: the request was waited for before, or the communicator belongs to another thread.
             CollectiveTimeout, PeerFailed, ...: as of the call that blocks; the communicator is given up.
 
         >>> comm.ibcast("hello").wait()
@@ -76,7 +76,7 @@ class Request(Generic[Returned]):
         reported as in a deadlock.
 
         Raises:
-            UsageError: it was waited for before, or by another thread than that of the communicator.
+            UsageError: the request was waited for before, or the communicator belongs to another thread.
 
         >>> request = comm.ibarrier()
         >>> request.test()

@@ -279,7 +279,7 @@ def _loaded(outcome: Outcome) -> Any:
 
 
 def _end(launcher: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of the launcher, whose ranks end; make it end if it does not."""
+    """Wait until the launcher has ended, after its ranks; end it if it does not."""
     for urge in launcher.terminate, launcher.kill:
         try:
             launcher.wait(END)

@@ -15,7 +15,7 @@ from ringcast.engine.shared import share
 from ringcast.requests.caller import Caller
 
 _LOCK = threading.Lock()
-_OURS: set[threading.Thread] = set()  # the thread that makes calls, and those of ringcast's
+_OURS: set[threading.Thread] = set()  # the thread that makes calls, and ringcast's own
 
 
 def enter(caller: Caller, operation: str) -> float | None:

@@ -27,7 +27,7 @@ class Pickle:
 
     @property
     def PROTOCOL(self) -> int | None:
-        """The protocol of the pickles; None sets the default: the highest one, or that of the program's `dumps`."""
+        """The protocol of the pickles; None sets the default: the highest one, or the choice of a program's `dumps`."""
         return self._protocol
 
     @PROTOCOL.setter

@@ -47,7 +47,7 @@ def message(spec: Any, *, writes: bool) -> Part:
 
 
 def block(spec: Any, blocks: int, *, writes: bool) -> Part:
-    """Return a buffer of `blocks` blocks of the same number of elements; a count in `spec` counts those of a block."""
+    """Return a buffer of `blocks` blocks of the same number of elements; a count in `spec` is for one block."""
     array = _of_array(spec, blocks, writes)
     if array is not None:
         return array

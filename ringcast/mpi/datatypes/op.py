@@ -242,9 +242,9 @@ def _better_loc(before: Function, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _laid_out(items: Array, like: Part) -> tuple[buffer, Part]:
-    """Return a copy of elements that has the gaps of their datatype, as functions of programs know it.
+    """Return a copy of elements with the gaps of their datatype, as functions of programs expect them.
 
-    The memory begins at the origin of the first element, and is longer than all extents together if the data are.
+    The memory begins at the origin of the first element, and reaches beyond all extents together if the data do.
     """
     layout, count = like.definition.layout, len(items)
     last = (count - 1) * layout.extent
