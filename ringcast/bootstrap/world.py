@@ -271,8 +271,8 @@ def join(info: JoinInfo, network: Network) -> Group:
         mapped = recorder.mapped(config.directory, config.rank, config.size)
         stacks.listen(config.directory, config.rank)
     try:
-        cards = control.join(config.start_timeout)
-        transport = inbox.meet(cards)
+        roster = control.join(config.start_timeout)
+        transport = inbox.meet(roster.cards)
     except BaseException as error:
         _leave_with(control, config.rank, error)
         inbox.close()
@@ -280,11 +280,18 @@ def join(info: JoinInfo, network: Network) -> Group:
     if isinstance(transport, RemoteTransport):
         control.watch(transport.links)
     endpoint = Endpoint(
-        config.rank, config.size, config.nonce, transport, control, lookahead=network.lookahead, recorder=mapped
+        config.rank,
+        config.size,
+        config.nonce,
+        transport,
+        control,
+        lookahead=network.lookahead,
+        continues=roster.continues,
+        recorder=mapped,
     )
     endpoint.protocol.enrol(WORLD, range(config.size))  # so that a rank that is lost before the first call concerns it
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
-    hosts = hosts_of([each.address.rpartition(":")[0] for each in cards])
+    hosts = hosts_of([each.address.rpartition(":")[0] for each in roster.cards])
     return Group(endpoint, WORLD, network, hosts=hosts, pickle=config.pickle, deterministic=config.deterministic)
 
 

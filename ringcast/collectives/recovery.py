@@ -74,9 +74,10 @@ def failed(group: Group) -> tuple[int, ...]:
     return tuple(rank for rank in range(group.size) if group.in_job(rank) in gone)
 
 
-def acknowledge(group: Group) -> int:
-    """Take note of the ranks that failed; return how many there are."""
-    group.acknowledged = frozenset(map(group.in_job, failed(group)))
+def acknowledge(group: Group, most: int | None = None) -> int:
+    """Take note of the ranks that failed, all or so many of them; return how many are known."""
+    group.acknowledged |= frozenset(map(group.in_job, failed(group)[:most]))
+    group.endpoint.protocol.acknowledge(group.context, group.acknowledged)
     group.endpoint.unanswered.acknowledged(group.context, group.acknowledged)
     return len(group.acknowledged)
 
@@ -116,7 +117,9 @@ def shrink(group: Group, timeout: float | None, site: Site) -> Group:
 
 
 def shrunk(group: Group, site: Site) -> Steps[Group]:
-    """Return the same, as steps."""
+    """Return the same, as steps; if a member has failed, the old group is given up: no rank waits there any more."""
+    group.endpoint.protocol.give_up(group.context)
+    group.endpoint.tell_found()
     decision = yield from _agreement(group, SHRINK, 0, site)
     group.endpoint.protocol.enrol(decision.fresh, frozenset(decision.members))
     group.endpoint.tell_found()  # of a member that only this rank has lost

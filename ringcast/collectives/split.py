@@ -105,10 +105,13 @@ def made(group: Group, ranks: Sequence[int], color: int) -> Group:
     return formed(group, map(group.in_job, ranks), derived(group.context, group.endpoint.number_of_call(), color))
 
 
-def formed(group: Group, ranks: Iterable[int], context: int) -> Group:
-    """Return the group of some ranks of the job, which all know its context; it counts as made from `group`."""
+def formed(group: Group, ranks: Iterable[int], context: int, *, strict: bool = False) -> Group:
+    """Return the group of some ranks of the job, which all know its context; it counts as made from `group`.
+
+    In a `strict` one messages are parts of calls of all ranks: the failure of a rank ends them all.
+    """
     endpoint, members = group.endpoint, tuple(ranks)
-    endpoint.protocol.enrol(context, frozenset(members))
+    endpoint.protocol.enrol(context, frozenset(members), strict=strict)
     endpoint.control.send(Made(endpoint.rank, context, members))
     endpoint.tell_found()  # of a member that only this rank has lost
     endpoint.unanswered.made(context, group.context)

@@ -90,10 +90,10 @@ class Lifetime(Calls):
                 gate.restore()
 
     def _check_requests(self) -> None:
-        """Raise UsageError if a request of this communicator was not waited for, unless it was given up."""
+        """Raise UsageError if a request of this communicator was not waited for, unless some may have been lost."""
         endpoint, context = self._group.endpoint, self._group.context
         left = [(call.operation, call.site) for call in [*endpoint.requests.values()] if call.context == context]
-        if left and not endpoint.protocol.revoked(context):
+        if left and endpoint.protocol.whole(context):
             raise self._not_waited_for(left)
 
     def _left_behind(self) -> UsageError | None:

@@ -56,7 +56,8 @@ class Recovery(Calls):
         """Acknowledge the ranks that `get_failed` returns: this rank goes on without them.
 
         `agree` does not raise `PeerFailed` for them. A `PeerFailed` of one of them that was caught counts as answered:
-        it does not make the job fail. The communicator stays given up.
+        it does not make the job fail. `recv` from any source and `probe` do not raise for them any more. A communicator
+        that was given up stays so.
 
         Not collective; nothing is sent.
 

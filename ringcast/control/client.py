@@ -91,7 +91,7 @@ class ControlClient:
             config.deterministic,
         )
         self._outbox: queue.SimpleQueue[ToServer] = queue.SimpleQueue()
-        self._answer: queue.SimpleQueue[tuple[EndpointCard, ...] | str] = queue.SimpleQueue()
+        self._answer: queue.SimpleQueue[Roster | str] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._wake = Bell()
         self._closed = False
@@ -101,8 +101,8 @@ class ControlClient:
         self._lifeline = lifeline  # standard input of the server's process, where rank 0 started one
         self._watch: LinkWatch | None = None
 
-    def join(self, timeout: float) -> tuple[EndpointCard, ...]:
-        """Say Hello with this rank's endpoint card and return the cards of all ranks, by rank.
+    def join(self, timeout: float) -> Roster:
+        """Say Hello with this rank's endpoint card and return those of all ranks, in a roster.
 
         Waits at most `timeout` seconds, and a little longer for the server's verdict, which names the missing ranks.
 
@@ -155,7 +155,7 @@ class ControlClient:
         if self._owns:
             self._context.term()
 
-    def _await_answer(self, deadline: float) -> tuple[EndpointCard, ...] | str:
+    def _await_answer(self, deadline: float) -> Roster | str:
         try:
             return self._answer.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
@@ -263,7 +263,7 @@ class _Conversation:
         match message:
             case Roster() if len(message.cards) == self._client._config.size:
                 self._joined = True
-                self._client._answer.put(message.cards)
+                self._client._answer.put(message)
             case Refused():
                 self._client._answer.put(message.reason)
             case Left():

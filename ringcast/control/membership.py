@@ -65,8 +65,8 @@ from ringcast.wire.control_messages import (
     Waiting,
 )
 from ringcast.wire.failure import Failure
-from ringcast.wire.header import DERIVED
-from ringcast.wire.reports import StallReport
+from ringcast.wire.header import DERIVED, P2P
+from ringcast.wire.reports import OperationReport, StallReport
 from ringcast.wire.votes import Decision, Vote
 
 SILENT = TIMING.cut_off_beats
@@ -101,11 +101,12 @@ class Membership:
         *,
         version: str,
         hosted: bool = True,
+        continues: bool = False,
         start_timeout: float = 60.0,
         beat: float = 1.0,
         silence: float = 10.0,
     ) -> None:
-        self.size, self.version, self.hosted = size, version, hosted
+        self.size, self.version, self.hosted, self.continues = size, version, hosted, continues
         self.start_timeout, self.beat, self.silence = start_timeout, beat, silence
         self._members: dict[int, _Member] = {}
         self._ranks: dict[bytes, int] = {}
@@ -179,7 +180,7 @@ class Membership:
         if len(self._members) == self.size:
             self._started = True
             # One object for all: it is as long as the job is large, and is encoded once.
-            roster = Roster(tuple(self._members[rank].hello.card for rank in range(self.size)))
+            roster = Roster(tuple(self._members[rank].hello.card for rank in range(self.size)), self.continues)
             actions += [SendTo(member.connection, roster) for member in self._members.values()]
             actions.append(AllJoined(roster.cards))
         return actions
@@ -288,14 +289,19 @@ class Membership:
 
     def _compare(self, report: StallReport, now: float) -> list[Action]:
         """Return the findings that follow from a stalled rank's report, together with those of the others."""
-        if any(map(self._dead, report.contexts)):
-            return []  # the call ends as soon as the rank hears of that
+        if any(map(self._ends, report.operations)):
+            return []  # as soon as the rank hears of that
         findings = self._deadlocks.report(self._agreements.refined(report), now)
         return [SendTo(self._members[found.rank].connection, found) for found in findings]
 
-    def _dead(self, context: int) -> bool:
-        """Return whether a communicator was revoked, or has a member that failed."""
-        return context in self._revoked or not self._failed.keys().isdisjoint(self._agreements.members(context))
+    def _ends(self, operation: OperationReport) -> bool:
+        """Return whether an operation ends by itself: its communicator was revoked, or it needs a rank that failed."""
+        context, number = operation.call.context, operation.call.number
+        if number < P2P:  # an agreement
+            return False
+        exchange = number == P2P and self.continues
+        needed = operation.waits if exchange else self._agreements.members(context)
+        return context in self._revoked or not self._failed.keys().isdisjoint(needed)
 
     def _finished(self, event: Finished, member: _Member) -> list[Action]:
         member.finished = event

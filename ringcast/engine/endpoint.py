@@ -97,10 +97,11 @@ class Endpoint:
         control: Control,
         *,
         lookahead: int = 0,
+        continues: bool = False,
         recorder: Recorder | None = None,
     ) -> None:
         self.rank, self.size = rank, size
-        self.protocol = Protocol(rank, size, nonce, lookahead=lookahead, lenders=transport.lenders)
+        self.protocol = Protocol(rank, size, nonce, lookahead=lookahead, lenders=transport.lenders, continues=continues)
         self.transport, self.control = transport, control
         self.recorder = recorder or Recorder(rank, size)
         self.protocol.payload = self.recorder.sent
@@ -139,6 +140,7 @@ class Endpoint:
         except RingcastError as error:
             if last is None and not p2p and MISMATCH in str(error):
                 self._record_unbegun(context, call, record, error)
+            self.tell_found()
             raise
         run.operation = op
         self.recorder.begin(op, record)
@@ -196,14 +198,15 @@ class Endpoint:
             RingcastError: a message that this rank does not expect has come, or the operation has failed before.
         """
         self.protocol.end(op)
-        if op.error is not None:
-            raise op.error
+        error = op.error if op.error is not None else op.lost
+        if error is not None:
+            raise error
         self.recorder.done(op)
 
     def fail(self, op: Operation, error: BaseException) -> None:
         """Abort an operation: its peers are refused, and the communicator ends with `error` on all ranks.
 
-        The end of a ballot concerns nobody else.
+        The end of a ballot concerns nobody else, nor does that of an exchange whose peer is gone.
         """
         if self.silent or is_a(error, ObjectsRefused):
             return  # all has been said; or nothing is under way, and all ranks refuse alike
@@ -211,10 +214,12 @@ class Endpoint:
         if isinstance(op, Ballot):
             self.protocol.ballots.end(op)
             return
+        if op.number == P2P and is_a(error, PeerFailed) and not self.protocol.revoked(op.context):
+            return
         self.protocol.fail(op, error)
         self.flush()
         if is_a(error, PeerFailed):
-            if error.peer not in self.protocol.declared:  # else the others know it as well
+            if self.protocol.continues or error.peer not in self.protocol.declared:  # else the others give it up too
                 self.revoke(op.context, error.cause, error.peer)
         elif not is_a(error, (Revoked, JobAborted)):
             self.revoke(op.context, self.protocol.reason(error))
@@ -278,6 +283,8 @@ class Endpoint:
 
     def tell_found(self) -> None:
         """Notify the others of invalidated communicators, also of those in which this rank makes no call."""
+        if self.protocol.found:
+            self.flush()
         for context, peer in self.protocol.found:
             self.revoke(context, self.protocol.failed[peer].cause, peer)
         self.protocol.found.clear()
@@ -404,7 +411,8 @@ class Endpoint:
                 pass  # all have heard of it
             elif wrong is None:
                 why = NO_FAILURE if error is None else Failure.of(error)
-                failure, caught = replace(why, blames=protocol.blamed), self.unanswered.first
+                blamed = tuple(sorted({*why.blames, *protocol.blamed}))
+                failure, caught = replace(why, blames=blamed), self.unanswered.first
                 sent, posted, matched = map(by_peer, (protocol.sent, protocol.posted, protocol.matched))
                 posted = posted if self.unread_fails else {}
                 self.control.send(Finished(self.rank, sent, posted, matched, failure, caught))

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ringcast.errors import Revoked
-from ringcast.protocol.communicators import Contexts
+from ringcast.protocol.communicators import Context, Contexts
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.error_factory import ErrorFactory, own_call, own_side
 from ringcast.protocol.matching import ANY
-from ringcast.protocol.operations import Operation, Receive, Send, on_wire
+from ringcast.protocol.operations import Operation, Receive, Send, Transfer, awaited, on_wire
 from ringcast.protocol.outbox import Name, Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.request_budget import RequestBudget
@@ -20,7 +20,7 @@ from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival
 from ringcast.wire.codec import CodecError, decode
 from ringcast.wire.failure import MAX_TEXT, Broken, Failure
-from ringcast.wire.header import ANSWER, CTS, EAGER, LOST, MISMATCH, OFFER, REFUSE, RTS, Header
+from ringcast.wire.header import ANSWER, CTS, EAGER, LOST, MISMATCH, OFFER, P2P, REFUSE, RTS, Header
 
 LONGEST = MAX_TEXT  # bytes that are kept of the reason for which a communicator has ended …
 LONGEST_AHEAD = 10_000  # … and if this rank has not come to it yet
@@ -61,7 +61,7 @@ class Aborter:
             self._budget.forget(header, frames)
             if header.kind != EAGER:
                 self._pass_on(header.source, context, header.operation, header.ordinal, error, notified)
-        self._sending.drop_trailing(context)
+        self._sending.drop_trailing(lambda send: send.operation.context == context)
         state.clear()
         self._budget.go_on()
         self._receiving.release()
@@ -70,12 +70,15 @@ class Aborter:
         op.fail(error)
         ahead = () if op.ahead is None else (op.ahead,)
         for transfer in (*op.pending, *op.lending, *ahead):
-            if isinstance(transfer, Send):
-                self._sending.drop(transfer)
-            else:
-                self._receiving.drop(transfer)
+            self._drop(transfer)
             if transfer.peer != ANY:
                 self._pass_on(transfer.peer, op.context, op.number, on_wire(transfer.ordinal), error, notified)
+
+    def _drop(self, transfer: Transfer) -> None:
+        if isinstance(transfer, Send):
+            self._sending.drop(transfer)
+        else:
+            self._receiving.drop(transfer)
 
     def _pass_on(
         self, peer: int, context: int, number: int, ordinal: int, error: BaseException, notified: set[int]
@@ -103,41 +106,92 @@ class Aborter:
 
     # A rank that failed or left.
 
-    def enrol(self, context: int, members: Collection[int]) -> None:
-        """Register a communicator of these ranks; if one of them has failed by now, it is invalidated at once."""
-        self._contexts.enrol(context, members)
-        gone = next((peer for peer in self._errors.failed if peer in members), None)
-        if gone is not None:
-            self.found.append((context, gone))
-            self.invalidate(context, self._errors.peer_failed(gone, None))
+    def enrol(self, context: int, members: Collection[int], *, strict: bool = False) -> None:
+        """Register a communicator of these ranks, of which some may have failed by now."""
+        self._contexts.enrol(context, members, strict)
+        state = self._contexts[context]
+        if state.strict or not self._errors.declared.issuperset(state.failed(self._errors.failed)):
+            self.give_up(context)
+
+    def give_up(self, context: int) -> bool:
+        """Invalidate a communicator if one of its members has failed, and have the others notified; return whether."""
+        state = self._contexts[context]
+        failed = state.failed(self._errors.failed)
+        if state.error is not None or not failed:
+            return False
+        self.found.append((context, failed[0]))
+        self.invalidate(context, self._errors.peer_failed(failed[0], None))
+        return True
 
     def lose(self, peer: int, why: Failure | str) -> None:
-        """Count `peer` as failed: every communicator that it shares with this rank is invalidated.
+        """Count `peer` as failed: of the communicators that it shares with this rank, some are invalidated.
 
-        A text is a failure that this rank detected itself: the other members have to be notified of it.
+        These are the `strict` ones, and those with a collective under way. In the others the calls end that need this
+        peer. A text is a failure that this rank detected itself: it invalidates all, and the other members have to be
+        notified of it.
         """
         if peer in self._errors.failed:
             return
+        found = isinstance(why, str)
         self._errors.failed[peer] = Failure(why) if isinstance(why, str) else why
+        self._counters.absent.add(peer)
         for context, state in list(self._contexts.items()):
-            if state.members is not None and peer in state.members:
-                op = state.one()
-                if isinstance(why, str) and state.error is None:
-                    self.found.append((context, peer))
-                self.invalidate(context, self._errors.peer_failed(peer, op.where if op is not None else None))
-            elif state.members is None:
+            if state.members is None:
                 state.forget(peer)
+            elif peer in state.members:
+                if found and state.error is None:
+                    self.found.append((context, peer))
+                if found or state.strict or state.active:
+                    op = state.one()
+                    self.invalidate(context, self._errors.peer_failed(peer, op.where if op is not None else None))
+                else:
+                    self._go_on_without(state, peer)
+        self._sending.drop_trailing(lambda send: send.peer == peer)
+
+    def _go_on_without(self, state: Context, peer: int) -> None:
+        """End the exchanges with a rank that failed; its messages that no receive has met are dropped."""
+        state.forget(peer)
+        for op in state.operations():
+            if any(peer in awaited(transfer) for transfer in op.pending):
+                self.gone(op, peer)
+
+    def gone(self, op: Operation, peer: int) -> bool:
+        """End `op`, which needs `peer`, if that has failed, or has left and nothing more comes; return whether it has.
+
+        An exchange gives up nothing but itself. A message whose other end waits for it is completed before.
+        """
+        if peer in self._errors.failed:
+            error = self._errors.peer_failed(peer, op.where)
+        elif self._counters.seen_all(peer):
+            error = self._errors.departed(peer, op, self._counters.exit_records[peer])
+        else:
+            return False
+        state = self._contexts[op.context]
+        if op.number != P2P or state.strict:
+            self.invalidate(op.context, error)
+            return True
+        op.lost = op.lost or error
+        for transfer in list(op.pending):
+            unmet = isinstance(transfer, Receive) and transfer.total is None
+            if unmet or peer in awaited(transfer):
+                self._drop(transfer)
+                if isinstance(transfer, Receive) and unmet:
+                    state.withdraw(transfer)
+                op.complete(transfer)
+        self._budget.go_on()
+        self._receiving.release()
+        return True
 
     def broke(self, peer: int, how: Broken) -> None:
         """Count a peer that violates the protocol as failed."""
         self.lose(peer, f"it broke the protocol: {how}")
 
     def check_left(self, peer: int) -> None:
-        """Invalidate communicators with an operation that waits for a rank that has left."""
+        """End the operations that wait for a rank that has left."""
         for state in list(self._contexts.values()):
             for op in state.operations():
-                if self.needs(op, peer) and self.left(op, peer):
-                    break
+                if op.error is None and self.needs(op, peer):
+                    self.gone(op, peer)
 
     def needs(self, op: Operation, peer: int) -> bool:
         """Return whether an operation needs a rank that has left; of several that would do, it needs the last one."""
@@ -150,13 +204,6 @@ class Aborter:
                     return True
                 transfer.sources -= {peer}
         return False
-
-    def left(self, op: Operation, peer: int) -> bool:
-        """End `op`, which needs `peer`, if that has left and all its messages have been seen; return whether it has."""
-        if not self._counters.seen_all(peer):
-            return False
-        self.invalidate(op.context, self._errors.departed(peer, op, self._counters.exit_records[peer]))
-        return True
 
     # Messages that do not match.
 

@@ -7,7 +7,7 @@ number 6 in `ringcast.protocol.machine`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from ringcast._util.safe_text import is_a
@@ -48,6 +48,7 @@ class Context:
     """One communicator: its operations under way, and what has arrived for them or for later ones."""
 
     __slots__ = (
+        "acknowledged",
         "active",
         "calls",
         "ended",
@@ -62,10 +63,13 @@ class Context:
         "probes",
         "reported",
         "stages",
+        "strict",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool) -> None:
         self.members: Collection[int] | None = None  # None: this rank has not registered it yet
+        self.strict = strict  # the failure of a member gives it up, also where no collective is under way
+        self.acknowledged: frozenset[int] = frozenset()  # members whose failure the program knows of
         self.calls = 0  # number of the last call that was made
         self.stages: dict[int, int] = {}  # of each call under way: its last operation that was begun
         self.ended: dict[int, Operation] = {}  # the last collectives that have ended
@@ -82,6 +86,10 @@ class Context:
 
     def operations(self) -> list[Operation]:
         return [*self.active.values(), *self.exchanges]
+
+    def failed(self, failed: Iterable[int]) -> list[int]:
+        """Return those of the failed ranks that are members."""
+        return [rank for rank in failed if rank in (self.members or ())]
 
     def one(self) -> Operation | None:
         """Return an operation that is under way."""
@@ -187,11 +195,18 @@ class Context:
         self.grants.clear()
         self.loans.clear()
 
+    def withdraw(self, recv: Receive) -> None:
+        """Forget a point-to-point receive, or a probe, for which no message has come."""
+        if recv in self.probes:
+            self.probes.remove(recv)
+        else:
+            self.mail.tagged.cancel((recv.peer, recv.ordinal), recv)
+
     def forget(self, peer: int) -> None:
-        """Drop the messages of `peer` for operations that this rank has not begun."""
+        """Drop the messages of `peer` that no receive has met, for operations that this rank has not begun."""
         for number, mail in list(self.mail.items()):
             mail.forget(peer)
-            if not any(mail.unclaimed()):
+            if number != P2P and not any(mail.unclaimed()):  # point-to-point, receives may be posted there
                 del self.mail[number]
         for name in [name for name in self.loans if name[0] == peer]:
             del self.loans[name]
@@ -205,20 +220,21 @@ class Context:
 class Contexts(dict[int, Context]):
     """The communicators of a rank by number, without retired ones; a missing one is created on access."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool) -> None:
         super().__init__()
+        self._strict = strict  # where nothing else is said, as the job ends with a rank that fails
         self.retired: set[int] = set()
         self._over: dict[int, None] = {}  # of these, those that all members have freed, the oldest one first
         self._named: Counter[int] = Counter()  # unregistered communicators that each peer has named
 
     def __missing__(self, context: int) -> Context:
-        self[context] = state = Context()
+        self[context] = state = Context(self._strict)
         return state
 
-    def enrol(self, context: int, members: Collection[int]) -> None:
-        """Register a communicator of these ranks."""
+    def enrol(self, context: int, members: Collection[int], strict: bool) -> None:
+        """Register a communicator of these ranks, which may be `strict`."""
         state = self[context]
-        state.members = members
+        state.members, state.strict = members, strict or self._strict
         if state.namer is not None:
             self._named[state.namer] -= 1
             state.namer = None

@@ -26,6 +26,7 @@ class Counters:
         self.matched = [0] * size
         self.dropped: Counter[str] = Counter()  # messages that had no effect, by reason
         self.finished: dict[int, int] = {}  # messages that a rank which has left has sent to this one
+        self.absent: set[int] = set()  # ranks that have left or failed
         self.exit_records: dict[int, Failure] = {}  # of those that have finished, with the error that made them leave
         self._silent: Counter[int] = Counter()  # probes since a rank has left with messages missing
 
@@ -47,6 +48,7 @@ class Counters:
     def leave(self, peer: int, sent: int, exit_record: Failure) -> None:
         """Record that a rank has left, after so many messages to this one."""
         self.finished[peer] = sent
+        self.absent.add(peer)
         self.exit_records[peer] = exit_record
 
     def seen_all(self, peer: int) -> bool:

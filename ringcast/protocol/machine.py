@@ -21,9 +21,10 @@ rules:
 5. After an error the transfers of the communicator are dead: DATA for them is read and dropped, every peer with an
    announced or granted transfer gets REFUSE, and later calls raise until the communicator is replaced.
 6. A communicator concerns its members only: the failure of another rank does not affect it, and messages of other
-   ranks for it are refused. Its number (context) is never reused. Messages for an unknown one are kept (its sender is
-   ahead of this rank), for a retired one refused, except probes where all have freed it: their senders still wait for
-   that. Such numbers are forgotten after a while. Messages from a rank that was declared failed are dropped.
+   ranks for it are refused. In a job that continues, the failure of a member ends only the point-to-point calls that
+   need it; a collective gives the communicator up. Its number (context) is never reused. Messages for an unknown one
+   are kept (its sender is ahead of this rank), for a retired one refused, except probes where all have freed it: their
+   senders still wait for that. Such numbers are forgotten after a while. Messages from a failed rank are dropped.
 7. A rank that leaves reports how many messages it sent. "Finished" is an error only for a receiver that has seen them
    all and still waits.
 8. Notices of the control plane (that a rank has left or failed, ...) come through the same inbox as all messages.
@@ -95,10 +96,23 @@ _U64 = struct.Struct("<Q")
 class Protocol:
     """The state of one rank. Methods never block and never fail because of what a peer sends."""
 
-    def __init__(self, rank: int, size: int, nonce: int, *, lookahead: int = 0, lenders: Collection[int] = ()) -> None:
-        self.rank, self.size, self.nonce = rank, size, nonce
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        nonce: int,
+        *,
+        lookahead: int = 0,
+        lenders: Collection[int] = (),
+        continues: bool = False,
+    ) -> None:
+        self.rank, self.size, self.nonce, self.continues = rank, size, nonce, continues
         self._lenders = lenders
-        self._contexts, self._counters, self._errors = Contexts(), Counters(size), ErrorFactory(rank, size)
+        self._contexts, self._counters, self._errors = (
+            Contexts(strict=not continues),
+            Counters(size),
+            ErrorFactory(rank, size),
+        )
         self._outbox = Outbox(rank, nonce, self._counters)
         self._eager_credits = EagerCredits(rank, size, self._outbox)
         self._budget = RequestBudget(size, self._outbox, self._eager_credits)
@@ -161,9 +175,19 @@ class Protocol:
         else:
             self.ballots.begin(ballot)
 
-    def enrol(self, context: int, members: Collection[int]) -> None:
-        """Register a communicator of these ranks; if one of them has failed by now, it is invalidated at once."""
-        self._aborter.enrol(context, members)
+    def enrol(self, context: int, members: Collection[int], *, strict: bool = False) -> None:
+        """Register a communicator of these ranks; a `strict` one is invalidated as soon as one of them has failed."""
+        self._aborter.enrol(context, members, strict=strict)
+
+    def give_up(self, context: int) -> None:
+        """Invalidate a communicator if a member has failed: its ranks are to meet in another one."""
+        state = self._enrolled(context)
+        if self._aborter.give_up(context):
+            state.reported = True
+
+    def acknowledge(self, context: int, ranks: frozenset[int]) -> None:
+        """Go on without these ranks in receives from any source."""
+        self._contexts[context].acknowledged = ranks
 
     def communicators(self) -> list[int]:
         """Return the numbers of all communicators that are not retired, also of those that only peers have named."""
@@ -195,10 +219,13 @@ class Protocol:
         """Start an operation: the first stage of a call, or the stage that comes `after` another one of the same call.
 
         Raises:
-            PeerFailed, CollectiveMismatch, ...: the error that ended the communicator, the first time;
+            PeerFailed, CollectiveMismatch, ...: the error that ended the communicator, the first time; a collective
+                of a communicator of which a member has failed ends that;
             Revoked: afterwards.
         """
         state = self._usable(context)
+        if self.failed and not p2p and self._aborter.give_up(context):
+            raise self._cause(state)
         op, early = state.begin(context, call, granted, align, p2p, site, after)
         for header in early:
             self._aborter.agree(op, header)
@@ -218,11 +245,16 @@ class Protocol:
             raise self._errors.freed()
         if self.aborted is not None:
             self.invalidate(context, JobAborted(self.rank, self.aborted))
+        state = self._enrolled(context)
+        if state.error is not None:
+            raise self._cause(state)
+        return state
+
+    def _enrolled(self, context: int) -> Context:
+        """Return the state of a communicator; one that nothing has registered has all ranks."""
         state = self._contexts[context]
         if state.members is None:
             self.enrol(context, range(self.size))
-        if state.error is not None:
-            raise self._cause(state)
         return state
 
     def _cause(self, state: Context) -> BaseException:
@@ -263,7 +295,7 @@ class Protocol:
         if peer == self.rank:
             self._send_to_itself(op, ordinal, total, frames)
             return None
-        if peer in self.finished and self._aborter.left(op, peer):
+        if peer in self._counters.absent and self._aborter.gone(op, peer):
             return None
         eager_credits, held = self._eager_credits, self._budget.messages
         overtakes = held and op.number == P2P and peer in held
@@ -316,7 +348,7 @@ class Protocol:
             self._meet_waiting(recv, found)
         elif op.granted and peer not in self._lenders:
             self._receiving.allow(recv)
-        if (peer in self.finished or peer == ANY) and recv in op.pending:
+        if (peer in self._counters.absent or peer == ANY) and recv in op.pending:
             self._await_senders(recv)
         if self._budget.holding and (recv in op.pending or op.ahead is recv) and _unmet(recv):
             self._lend(awaited(recv))
@@ -328,8 +360,11 @@ class Protocol:
         Raises:
             RingcastError: see `begin`.
         """
-        found = self._usable(context).mail.tagged.peek((peer, tag))
+        state = self._usable(context)
+        found = state.mail.tagged.peek((peer, tag))
         if found is None:
+            if (failed := self._failed_source(state, peer)) is not None:
+                raise self._errors.peer_failed(failed, None)
             self._lend((peer,) if peer != ANY else [*self._budget.holding])
         return found is not None and self._announce(sink, *found)
 
@@ -343,10 +378,13 @@ class Protocol:
 
     def receive_taken(self, op: Operation, sink: Sink, taken: Waiting) -> None:
         """Receive a message that was taken; `op.pending` holds the receive until it is complete."""
-        if op.error is None:
-            recv = Receive(op, taken[0].source, taken[0].ordinal, sink)
-            op.pending.add(recv)
-            self._meet_waiting(recv, taken)
+        header = taken[0]
+        lost = header.kind == RTS and header.source in self.failed
+        if op.error is not None or (lost and self._aborter.gone(op, header.source)):
+            return
+        recv = Receive(op, header.source, header.ordinal, sink)
+        op.pending.add(recv)
+        self._meet_waiting(recv, taken)
 
     def _meet_waiting(self, recv: Receive, found: Waiting) -> None:
         """Match a receive with a message that has waited for it."""
@@ -390,16 +428,23 @@ class Protocol:
         return any(_unmet(t) and peer in awaited(t) for op in ops for t in (*op.pending, *filter(None, (op.ahead,))))
 
     def _await_senders(self, recv: Receive) -> None:
-        """Note of which ranks one has to send what is received here, and end the operation if all have left."""
+        """Note of which ranks one has to send what is received here, and end the operation if none will."""
         op, peer = recv.operation, recv.peer
         if peer == ANY:
-            members = self._contexts[op.context].members or ()
-            recv.sources = frozenset(member for member in members if member != self.rank) or frozenset((self.rank,))
-            for member in recv.sources.intersection(self.finished):
-                if self._aborter.needs(op, member):
-                    self._aborter.left(op, member)
-        elif peer in self.finished:
-            self._aborter.left(op, peer)
+            state = self._contexts[op.context]
+            others = frozenset(member for member in state.members or () if member != self.rank) or {self.rank}
+            recv.sources = frozenset(others - state.acknowledged or others)
+            for member in recv.sources.intersection(self._counters.absent):
+                if recv in op.pending and (member in self.failed or self._aborter.needs(op, member)):
+                    self._aborter.gone(op, member)
+        elif peer in self._counters.absent:
+            self._aborter.gone(op, peer)
+
+    def _failed_source(self, state: Context, peer: int) -> int | None:
+        """Return the failed rank because of which a receive from `peer`, or from any source, ends; None if none is."""
+        if peer != ANY:
+            return peer if peer in self.failed else None
+        return next((rank for rank in state.failed(self.failed) if rank not in state.acknowledged), None)
 
     def catch_up(self, op: Operation) -> None:
         """Wait from now on for the receive that was posted ahead, if it is not complete."""
@@ -407,7 +452,7 @@ class Protocol:
         if recv is not None:
             op.pending.add(recv)
             if recv.peer in self.finished:
-                self._aborter.left(op, recv.peer)
+                self._aborter.gone(op, recv.peer)
 
     def settle(self, op: Operation) -> None:
         """Wait from now on until others have read all that the operation has lent."""
@@ -415,7 +460,7 @@ class Protocol:
         op.pending |= waits
         op.lending.clear()
         for peer in {send.peer for send in waits}.intersection(self.finished):
-            self._aborter.left(op, peer)
+            self._aborter.gone(op, peer)
 
     def probe(self, stalled: Iterable[Operation]) -> None:
         """Probe the ranks that operations wait for, whether they are in the same calls; when no message came lately.
@@ -476,8 +521,12 @@ class Protocol:
 
     @property
     def gave_up(self) -> bool:
-        """Whether some communicator was invalidated, so that messages under way were lost."""
-        return bool(self._contexts.causes())
+        """Whether messages under way were lost: some rank has failed, or a communicator was invalidated."""
+        return bool(self.failed or self._contexts.causes())
+
+    def whole(self, context: int) -> bool:
+        """Whether a communicator was neither freed nor invalidated, and no member of it has failed."""
+        return not self.revoked(context) and not self._contexts[context].failed(self.failed)
 
     @property
     def hopeless(self) -> bool:
@@ -486,8 +535,8 @@ class Protocol:
 
     @property
     def blamed(self) -> tuple[int, ...]:
-        """The ranks that the errors of this rank's communicators name as their cause."""
-        return self._contexts.blamed
+        """The ranks that failed, and those that the errors of this rank's communicators name as their cause."""
+        return tuple(sorted({*self.failed, *self._contexts.blamed}))
 
     @property
     def lost(self) -> frozenset[int]:
@@ -529,10 +578,7 @@ class Protocol:
         self.revoke(op.context, error)
 
     def lose(self, peer: int, why: Failure | str) -> None:
-        """Count `peer` as failed: every communicator that it shares with this rank is invalidated.
-
-        A text is a failure that this rank detected itself: the other members have to be notified of it.
-        """
+        """Count `peer` as failed; see `Aborter.lose`."""
         self._aborter.lose(peer, why)
 
     # Arrivals.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeAlias
 
-from ringcast.errors import Where
+from ringcast.errors import PeerFailed, Where
 from ringcast.transports.base import Frame
 from ringcast.wire.call import NOWHERE, Call, Site
 from ringcast.wire.header import EAGER_IN_COLLECTIVES, EAGER_LIMIT, call_of
@@ -144,6 +144,7 @@ class Operation:
         "label",
         "lending",
         "lends",
+        "lost",
         "number",
         "on_ready",
         "pending",
@@ -180,6 +181,7 @@ class Operation:
         self.round: int | None = None
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None
+        self.lost: PeerFailed | None = None  # raised when the rest of an exchange is over: one of its peers is gone
         self.on_ready: Callable[[], object] | None = None  # called once, when at most `slack` is pending, or it failed
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ringcast.protocol.eager_credits import EagerCredits
@@ -138,8 +138,8 @@ class Sending:
                 send.lent = False
                 self.withdrawn.append(send.frames)
 
-    def drop_trailing(self, context: int) -> None:
-        """Drop the messages of a communicator that no operation waits for."""
+    def drop_trailing(self, dead: Callable[[Send], bool]) -> None:
+        """Drop the messages that are `dead` of those that no operation waits for."""
         for key, send in list(self.transfers.items()):
-            if send.trailing and send.operation.context == context:
+            if send.trailing and dead(send):
                 self.finish(key)

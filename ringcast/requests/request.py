@@ -122,7 +122,7 @@ class Request(Generic[Returned]):
             return
         endpoint = task.endpoint
         call = endpoint.requests.pop(id(task), None)
-        if call is not None and not endpoint.protocol.revoked(call.context):
+        if call is not None and endpoint.protocol.whole(call.context):
             endpoint.dropped.append((call.operation, call.site))
 
     def _begin(self, call: OpenCall) -> None:

@@ -136,9 +136,10 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """All ranks have joined: the endpoint card of each."""
+    """All ranks have joined: the endpoint card of each; and whether the others go on when a rank fails."""
 
     cards: tuple[EndpointCard, ...]
+    continues: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ A call that raises invalidates the communicator, so what the ranks compute witho
 says. `shrink` and `agree` bring the ranks to a common state again; `ack_failed` says that this rank goes on without
 the failed ones. The rules:
 
-1. Of each communicator the first error that a call raised counts.
+1. Of each communicator the first error that a call raised counts; but one that `ack_failed` cannot answer, and that no
+   other rank has brought about, takes the place of a PeerFailed: calls go on after that.
 2. A `shrink` or `agree` that succeeds answers the errors of its communicator, and of those that were made from it.
 3. An `ack_failed` answers a PeerFailed of these communicators, if it acknowledges the rank that this names. It answers
    no other error: those do not come from a rank that is gone.
@@ -70,13 +71,14 @@ class UnansweredErrors:
 
     def raised(self, context: int, error: BaseException, operation: str, site: Site) -> None:
         """Note that a call of communicator `context` raises `error`; nothing, if that is the caller's own mistake."""
-        if not is_a(error, FAILURES) or context in self._first:
+        if not is_a(error, FAILURES):
             return
         place = in_words(operation, site)
         text = message(error).partition("\n")[0]
-        self._first[context] = Unanswered(
-            cast(Kind, type(error).__name__), text[:LONGEST], place[:LONGEST], blames(error)
-        )
+        new = Unanswered(cast(Kind, type(error).__name__), text[:LONGEST], place[:LONGEST], blames(error))
+        known = self._first.get(context)
+        if known is None or (known.acknowledgeable and not new.follows):
+            self._first[context] = new
 
     def answered(self, context: int) -> None:
         """Note that a `shrink` or `agree` of a communicator has succeeded."""

@@ -544,7 +544,7 @@ def test_what_was_recorded_at_the_control_plane_is_worth_nothing(
     client = ControlClient(config, EndpointCard("data0"), lambda _: None, outside)
 
     try:
-        assert served(server, client.join, 20) == (EndpointCard("data0"),)
+        assert served(server, client.join, 20).cards == (EndpointCard("data0"),)
         served(server, client.close)
         tap.close()
         heard.clear()

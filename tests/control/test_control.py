@@ -210,7 +210,7 @@ def test_a_client_may_come_before_the_server(context: zmq.Context, tmp_path: Pat
     with ThreadPoolExecutor(1) as pool:
         joined = pool.submit(worker.client.join, 10)
         with serving(context, address, 1):
-            assert joined.result() == (EndpointCard("data0"),)
+            assert joined.result().cards == (EndpointCard("data0"),)
             worker.client.close()
 
 
@@ -253,7 +253,7 @@ def test_a_stranger_on_tcp_gets_nowhere(context: zmq.Context, key: str) -> None:
         stranger.connect(server.server.address)
         stranger.send(msgpack.packb([NONCE, 0, ["Leave"]]))  # would be answered, if it were heard
         worker = Worker(context, server.server.address, 0, 1)
-        assert worker.client.join(patience(10)) == (EndpointCard("data0"),)
+        assert worker.client.join(patience(10)).cards == (EndpointCard("data0"),)
         worker.client.close()
         assert monitor.poll(10_000)
         event = recv_monitor_message(monitor)
@@ -402,7 +402,7 @@ def inject(frames):
         failures.put((notice.rank, notice.failure.cause))
 client = ControlClient(settings, EndpointCard(f"data{settings.rank}"), inject, context)
 try:
-    print(*(card.address for card in client.join(settings.start_timeout)), flush=True)
+    print(*(card.address for card in client.join(settings.start_timeout).cards), flush=True)
     order = sys.stdin.readline()
     if order == "fail":
         client.send(Failing(settings.rank, Failure("ValueError: bad")))

@@ -105,7 +105,7 @@ def test_the_roster_has_the_keys_of_all_and_where_they_are_near() -> None:
     roster.handle(hello(1, 2, key="one", near="here"), 0.0)
     told = sent(roster.handle(hello(0, 2, key="zero"), 0.0))
     cards = (EndpointCard("addr0", "zero"), EndpointCard("addr1", "one", "here"))
-    assert [m for m in told["c1"] if isinstance(m, Roster)] == [Roster(cards)]
+    assert [m for m in told["c1"] if isinstance(m, Roster)] == [Roster(cards, False)]
 
 
 def failure(rank: int, cause: str, traceback: str = "") -> Failed:
@@ -128,7 +128,7 @@ def test_the_roster_goes_out_when_the_last_rank_joins(order: tuple[int, ...]) ->
         assert beatless(roster.handle(hello(rank), 0.0)) == [Joined(rank, 100 + rank, "host", f"addr{rank}")]
     actions = beatless(roster.handle(hello(order[-1]), 1.0))
     cards = tuple(EndpointCard(f"addr{rank}") for rank in range(3))
-    assert sent(actions) == {connection: [Roster(cards)] for connection in ("c0", "c1", "c2")}
+    assert sent(actions) == {connection: [Roster(cards, False)] for connection in ("c0", "c1", "c2")}
     assert notices(actions) == [Joined(order[-1], 100 + order[-1], "host", f"addr{order[-1]}"), AllJoined(cards)]
 
 

@@ -156,7 +156,7 @@ def test_what_the_control_plane_says_is_below_the_limit_of_a_worker(text: str, s
     failure = Failure(long, long, ranks, "h" * 64, NUMBER)
     calls = ("\U0001f600" * 300 + " at " + "\U0001f600" * 300,) * 8
     messages: list[ToWorker] = [
-        Roster((CARD,) * size),
+        Roster((CARD,) * size, False),
         Failed(0, failure),
         Bye(0, NUMBER, failure),
         Decision(NUMBER, NUMBER, ranks, (AGREE,) * size, -NUMBER, ranks, NUMBER),

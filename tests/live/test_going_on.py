@@ -246,3 +246,114 @@ def test_the_time_of_the_job_is_that_of_all_attempts(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, wrong: tuple[str, ...]) -> None:
     assert launch(tmp_path, "-n", "1", *wrong, SURVIVE).returncode == 2
+
+
+TASKS = """
+any_source, how, p = sys.argv[1] == "any", sys.argv[2], comm.size
+if comm.rank == 0:
+    status, results, busy, caught = ringcast.Status(), {}, {}, 0
+    tasks, idle = list(range(6 * (p - 1))), list(range(1, p))
+
+    def lost():
+        comm.ack_failed()
+        for worker in comm.get_failed():
+            if worker in busy:
+                tasks.append(busy.pop(worker))
+            if worker in idle:
+                idle.remove(worker)
+        return 1
+
+    while tasks or busy:
+        try:
+            while tasks and idle:
+                worker = idle.pop()
+                busy[worker] = tasks.pop()
+                comm.send(busy[worker], worker)
+            result = comm.recv(source=ringcast.ANY_SOURCE if any_source else next(iter(busy)), status=status)
+        except ringcast.PeerFailed:
+            caught += lost()
+            continue
+        results[busy.pop(status.source)] = result
+        idle.append(status.source)
+    right, failed = results == {task: 10 * task for task in range(6 * (p - 1))}, comm.get_failed()
+    for worker in range(1, p):
+        if worker not in failed:
+            comm.send(None, worker)
+    print(right, failed, caught, comm.is_revoked)
+else:
+    while (task := comm.recv(source=0)) is not None:
+        if comm.rank == p - 1:
+            if how == "kill":
+                die()
+            raise ValueError("a bad task")
+        comm.send(10 * task, 0)
+"""
+
+
+@pytest.mark.parametrize("transport", ["shm", "ipc", "sockets", "tcp"])
+@pytest.mark.parametrize("source", ["one", "any"])
+@pytest.mark.parametrize("how", ["kill", "raise"])
+def test_workers_go_on_with_the_master_when_one_of_them_is_lost(
+    tmp_path: Path, transport: str, source: str, how: str
+) -> None:
+    (tmp_path / "program.py").write_text(HEAD + TASKS)
+    arguments = "-n", "4", "--transport", transport, *GO_ON, str(tmp_path / "program.py"), source, how
+    done = launch(tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True (3,) 1 False\n"
+    assert done.stderr.count(" failed: ") == 1
+
+
+def test_a_rank_that_is_lost_in_a_collective_ends_the_receives_of_the_others(tmp_path: Path) -> None:
+    done = launch(
+        tmp_path,
+        *("-n", "4", *GO_ON),
+        program="""
+try:
+    if comm.rank == 0:
+        comm.send(0, 2)
+        comm.allreduce(1)
+    elif comm.rank == 2:
+        comm.recv(source=0)
+        die()
+    else:
+        comm.recv(source=0 if comm.rank == 1 else 1)
+except (ringcast.PeerFailed, ringcast.Revoked):
+    pass
+comm = comm.shrink()
+print(comm.allreduce(1))
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["3"] * 3
+
+
+@pytest.mark.parametrize("last", ["agree", "shrink", "revoke"])
+def test_ranks_that_wait_for_each_other_meet_again(tmp_path: Path, last: str) -> None:
+    """Rank 0 has lost rank 2 and does not answer rank 1 any more."""
+    done = launch(
+        tmp_path,
+        *("-n", "3", *GO_ON),
+        program=f"""
+error = None
+try:
+    if comm.rank == 2:
+        die()
+    comm.recv(source=2 if comm.rank == 0 else 0)
+except ringcast.RingcastError as caught:
+    error = type(caught).__name__
+if comm.rank == 0:
+    comm.ack_failed()
+    if "{last}" == "agree":
+        try:
+            comm.agree(1)
+        except ringcast.CollectiveTimeout as caught:
+            assert "deadlock" in str(caught)
+    elif "{last}" == "revoke":
+        comm.revoke()
+print(comm.rank, error)
+print(comm.shrink().size)
+""",
+    )
+    found = {"agree": "CollectiveTimeout", "shrink": "PeerFailed", "revoke": "Revoked"}[last]
+    assert sorted(done.stdout.splitlines()) == ["0 PeerFailed", f"1 {found}", "2", "2"]

@@ -34,26 +34,17 @@ from support.protocol_net import (
     NONCE,
     Buffer,
     Net,
+    Open,
     check_quiet,
     check_quiet_rank,
     content,
     data_of,
+    exchange,
     interleavings,
     tell,
 )
 
 # The bench.
-
-
-class Open(Buffer):
-    """A sink that learns its size from the message."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.total = None
-
-    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
-        self.pieces = [bytearray(size) for size in sizes]
 
 
 def split(data: bytes, *sizes: int) -> list[memoryview]:
@@ -814,10 +805,6 @@ def test_an_error_of_the_moving_transfer_sets_the_others_free() -> None:
 
 
 # Point-to-point.
-
-
-def exchange(net: Net, rank: int) -> Operation:
-    return net.ranks[rank].begin(CONTEXT, Call("sendrecv"), p2p=True)
 
 
 @pytest.mark.parametrize("size", [0, 10, LARGE])

@@ -101,7 +101,7 @@ def job(context: zmq.Context, address: str, size: int, **settings: object) -> It
         workers = [Worker(context, server.server.address, rank, size) for rank in range(size)]
         try:
             with ThreadPoolExecutor(size) as pool:
-                rosters = list(pool.map(lambda worker: worker.client.join(patience(10)), workers))
+                rosters = list(pool.map(lambda worker: worker.client.join(patience(10)).cards, workers))
             assert rosters == [tuple(EndpointCard(f"data{rank}") for rank in range(size))] * size
             yield server, workers
         finally:

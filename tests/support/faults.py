@@ -113,7 +113,10 @@ class World:
     def __init__(self, case: Case, log: Callable[[str], None] | None = None) -> None:
         self.case, self._log, p = case, log, case.size
         self.wire = FaultyWire(p, self._fate)
-        self.ends = [Endpoint(rank, p, NONCE, self.wire.ends[rank], Plane(self, rank)) for rank in range(p)]
+        continues = bool(lot(str(case)) % 2)  # of all others the job ends with the rank that fails
+        self.ends = [
+            Endpoint(rank, p, NONCE, self.wire.ends[rank], Plane(self, rank), continues=continues) for rank in range(p)
+        ]
         for end in self.ends:
             end.protocol._eager_credits.each = BUDGET.get(case.nbytes, end.protocol._eager_credits.each)
         self.when: float | None = None  # of the fault

@@ -158,7 +158,7 @@ REQUESTS: tuple[ToServer, ...] = (
     Vote(1, 9, 1, AGREE),
 )
 ANSWERS: tuple[ToWorker, ...] = (
-    Roster(CARDS),
+    Roster(CARDS, True),
     Refused("no"),
     Left(),
     Beat(),
@@ -368,7 +368,7 @@ def flood(seed: int, messages: int = 30_000) -> None:
     """Let a member say one thing many times, with a field that counts on; what is kept of it stays bounded."""
     rng = random.Random(seed)
     nonce = rng.getrandbits(64)
-    protocol = Protocol(0, 3, nonce)
+    protocol = Protocol(0, 3, nonce, continues=rng.random() < 0.5)
     kind, name = rng.choice(DATA_KINDS), rng.choice(("context", "operation", "ordinal", "transfer", "fingerprint"))
     payload = rng.choice(([], [bytes(8)], [bytes(800)]))
     flags = rng.choice((0, 0, 1, 2, wire.HELD, wire.MORE_ROOM, wire.LENT))
@@ -438,7 +438,7 @@ def proclaim(seed: int, messages: int = 300) -> None:
         if message is not None:
             worker._understand(message[1])
     client.close()
-    protocol = Protocol(0, 3, nonce)
+    protocol = Protocol(0, 3, nonce, continues=rng.random() < 0.5)
     for frames in news:
         dropped = sum(protocol.dropped.values()) - protocol.dropped["foreign"]
         protocol.handle(MemoryArrival(frames))

@@ -59,11 +59,22 @@ class Buffer:
         return b"".join(self.pieces)
 
 
+class Open(Buffer):
+    """A sink that learns its size from the message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = None
+
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:
+        self.pieces = [bytearray(size) for size in sizes]
+
+
 class Net:
     """Ranks 0 … p-1, and what is under way between them. Laws that hold at every step are checked at every step."""
 
-    def __init__(self, p: int, *, lookahead: int = 0) -> None:
-        self.ranks = [Protocol(r, p, NONCE, lookahead=lookahead) for r in range(p)]
+    def __init__(self, p: int, *, lookahead: int = 0, continues: bool = False) -> None:
+        self.ranks = [Protocol(r, p, NONCE, lookahead=lookahead, continues=continues) for r in range(p)]
         self.links: dict[tuple[int, int], deque[list[Frame]]] = {
             (a, b): deque() for a in range(p) for b in range(p) if a != b
         }
@@ -108,6 +119,11 @@ class Net:
     def begin(self, **kwargs: Any) -> list[Operation]:
         """Begin the same operation on all ranks."""
         return [protocol.begin(CONTEXT, kwargs.pop("call", CALL), **kwargs) for protocol in self.ranks]
+
+
+def exchange(net: Net, rank: int) -> Operation:
+    """Begin a point-to-point call of a rank."""
+    return net.ranks[rank].begin(CONTEXT, Call("sendrecv"), p2p=True)
 
 
 def check_laws(protocol: Protocol) -> None:

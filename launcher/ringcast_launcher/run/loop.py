@@ -223,6 +223,7 @@ class _Running:
             nonce=self._world.nonce,
             key=self._world.key,
             security=self._world.security,
+            continues=job.continue_on_failure,
             start_timeout=self._world.start_timeout,
         )
         control = self._server.address

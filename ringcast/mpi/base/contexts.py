@@ -98,7 +98,7 @@ class Shared:
         if self._inner is None:
             group = self.peers.group
             members = map(group.in_job, range(group.size))
-            self._inner = formed(group, members, derived(group.context, _FRESH, -1))
+            self._inner = formed(group, members, derived(group.context, _FRESH, -1), strict=True)
         return self._inner
 
     @property

@@ -44,10 +44,7 @@ class Recovery(CommHandle):
 
     def Ack_failed(self, num_to_ack: int | None = None) -> int:
         """Acknowledge the ranks that failed, all or so many of them; return how many are acknowledged."""
-        everyone = self._everyone
-        failed = recovery.failed(everyone)[:num_to_ack]
-        everyone.acknowledged |= frozenset(map(everyone.in_job, failed))
-        return len(everyone.acknowledged)
+        return recovery.acknowledge(self._everyone, num_to_ack)
 
     def Agree(self, flag: int) -> int:
         """Return the bitwise and of the flags of all ranks that live."""
