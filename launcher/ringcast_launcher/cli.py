@@ -17,6 +17,7 @@ from ringcast._util import output_files
 from ringcast._util.near_words import did_you_mean
 from ringcast._util.output_files import reason_not
 from ringcast._util.streams import write_all
+from ringcast.commands.command_line import checked, parser
 from ringcast.config.worker import AUTO, CURVE, NONE, WISHES, WorkerConfig, automatic, from_environment, misspelled
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
@@ -96,11 +97,11 @@ def command(argv: Sequence[str], environment: Mapping[str, str], last_words: str
 
     The cause of a failure goes to the file `last_words`; to standard error if there is none.
     """
-    parser, valued = _parser()
+    made, valued = _parser()
     ours, program = split(argv, valued)
-    options, unknown = parser.parse_known_args(ours)
-    if problem := _no_option(unknown, parser):
-        parser.exit(USAGE, f"ringcast-launch: {problem}\n")
+    options, unknown = made.parse_known_args(ours)
+    if problem := _no_option(unknown, made):
+        made.exit(USAGE, f"ringcast-launch: {problem}\n")
     report = _run(options, program, environment, last_words)
     if options.json_report is not None and not options.node_rank:  # node 0 writes it for all nodes
         try:
@@ -178,12 +179,12 @@ def split(argv: Sequence[str], valued: frozenset[str]) -> tuple[list[str], list[
     return list(argv[:at]), list(argv[at:])
 
 
-def _no_option(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
+def _no_option(unknown: Sequence[str], made: argparse.ArgumentParser) -> str:
     """Return an error text if an option does not exist; empty if all exist."""
     if not unknown:
         return ""
     name = unknown[0].partition("=")[0]
-    known = [option for option in parser.format_help().replace(",", " ").split() if option.startswith("-")]
+    known = [option for option in made.format_help().replace(",", " ").split() if option.startswith("-")]
     meant = did_you_mean(name, known) or "; ringcast-launch --help lists all"
     return f"there is no option {name}{meant}"
 
@@ -203,16 +204,14 @@ def _misplaced(options: argparse.Namespace, program: Sequence[str]) -> str:
 
 def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     """Return the parser of our own options, and the options that take a value."""
-    parser = argparse.ArgumentParser(
-        prog="ringcast-launch",
+    made = parser(
+        "ringcast-launch",
+        _DESCRIPTION,
+        _EPILOG,
         usage="ringcast-launch (-n N | -H HOSTS | --hostfile FILE | --nnodes N ...) [options] (PROGRAM | -m MODULE) "
         "[arguments]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    add = parser.add_argument
+    add = made.add_argument
     valued = [
         add("-n", "-np", "--np", dest="size", type=int, metavar="N",
             help="number of ranks (default, with hosts or in a Slurm allocation: as many as slots)"),
@@ -233,7 +232,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("-x", dest="exports", action="append", default=[], metavar="VAR[=VALUE]", help="set a variable of the "
             "workers, or make sure that it is set (FOO* for several); here they inherit the environment anyway"),
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
-        add("--output", type=_output, default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
+        add("--output", type=checked(_output), default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
         add("--stdin", type=_stdin, metavar="RANK", help="this rank gets the launcher's standard input; none: no rank "
             "does (default: rank 0, unless it is a terminal)"),
         add("--debug", type=int, metavar="RANK", help="run this rank, of this host, in Python's debugger"),
@@ -269,11 +268,11 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
     add("--as-mpi4py", action="store_true", help="the program imports mpi4py, and gets ringcast.MPI")
     add("--dry-run", action="store_true", help="print what would run where, and by which commands")
-    words = parser.add_mutually_exclusive_group()
+    words = made.add_mutually_exclusive_group()
     words.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     words.add_argument("-q", "--quiet", action="store_true", help="print errors only: no notes, warnings, status line")
     add("--version", action="version", version=f"ringcast-launch {version()}, {build()}")
-    return parser, frozenset(name for action in valued for name in action.option_strings)
+    return made, frozenset(name for action in valued for name in action.option_strings)
 
 
 def _job(options: argparse.Namespace, program: Sequence[str], environment: Mapping[str, str]) -> Job:
@@ -513,8 +512,5 @@ def _new_file(text: str) -> Path:
 
 
 def _output(text: str) -> str:
-    try:
-        output.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    output.parse(text)
     return text

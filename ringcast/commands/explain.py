@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -18,12 +17,13 @@ from ringcast.analysis import diagram, tables
 from ringcast.analysis.rounds import Transfer, label, messages
 from ringcast.analysis.simulate import simulate
 from ringcast.commands import options as call_options
+from ringcast.commands.command_line import FAILED, parser, refuse
 from ringcast.schedules.blocks import baseblock, recv_schedule, send_schedule, skips
 from ringcast.schedules.placement import hosts_of
 from ringcast.schedules.schedule import Schedule
 from ringcast.wire.collective import COLLECTIVES, Parts
 
-USAGE = 2
+_COMMAND = "ringcast explain"
 MOST = 1_000_000  # steps of all ranks; their list would be some 100 MB
 NETWORK = NETWORKS["tcp"]
 _DESCRIPTION = "List all algorithms, or show what one does: its rounds, who sends which block to whom, and its price."
@@ -49,26 +49,18 @@ def main(argv: Sequence[str]) -> int:
         else:
             case = _case(options)
             if options.plot and (problem := _draw(case, options.plot)):
-                print(f"ringcast explain: {problem}", file=sys.stderr)
-                return 1
+                return refuse(_COMMAND, problem, FAILED)
             print(json.dumps(_to_json(case)) if options.json else "\n".join(_text(case, tables=options.tables)))
     except ValueError as error:
-        print(f"ringcast explain: {error}", file=sys.stderr)
-        return USAGE
+        return refuse(_COMMAND, error)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ringcast explain",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
+    made = parser(_COMMAND, _DESCRIPTION, _EPILOG)
+    add = made.add_argument
     add("collective", nargs="?", choices=list(ALGORITHMS), metavar="COLLECTIVE", help=", ".join(ALGORITHMS))
-    call_options.add_to(parser)
+    call_options.add_to(made)
     add("--algorithm", metavar="NAME", help="instead of the one that is predicted to be fastest")
     add("--ranks-per-host", type=int, default=1, metavar="RANKS", help="ranks that share a host's link (default 1)")
     add("--nbytes", metavar="BYTES", help="of the whole buffer, for prices, such as 10k (default: the counts, or 1m)")
@@ -76,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print JSON; of a broadcast with its block schedules")
     add("--plot", type=Path, metavar="IMAGE", help="draw ranks, rounds and messages (needs matplotlib)")
     add("--tables", action="store_true", help="print the block schedules of all ranks as the paper of 2022 does")
-    return parser
+    return made
 
 
 def _check_plot(options: argparse.Namespace) -> None:

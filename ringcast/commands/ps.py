@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
@@ -14,11 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ringcast._util.printable import printable
+from ringcast.commands.command_line import FAILED, parser, refuse
 from ringcast.monitoring import jobs
 from ringcast.monitoring.jobs import RunningJob
 from ringcast.monitoring.live import look
 from ringcast.monitoring.rank_state import RankState, as_data, rows, table
 
+_COMMAND = "ringcast ps"
 _DESCRIPTION = """\
 Show the jobs of ringcast-launch that run on this machine, and what their ranks are doing: the operation and its
 number, the round (known when it has waited for a second), whom it waits for, since when, memory and use of a CPU.
@@ -27,20 +28,14 @@ Where the launcher runs, the ranks on all hosts are shown; on another host of a 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code: 1 if there is no such job."""
-    parser = argparse.ArgumentParser(
-        prog="ringcast ps",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("job", nargs="?", metavar="JOB", help="name of a job, or pid of its launcher (default: all)")
-    parser.add_argument("--json", action="store_true", help="print JSON: a list of jobs")
-    options = parser.parse_args(argv)
+    made = parser(_COMMAND, _DESCRIPTION)
+    made.add_argument("job", nargs="?", metavar="JOB", help="name of a job, or pid of its launcher (default: all)")
+    made.add_argument("--json", action="store_true", help="print JSON: a list of jobs")
+    options = made.parse_args(argv)
     found = jobs.running()
     chosen = [job for job in found if options.job in (None, job.name, str(job.launcher))]
     if not chosen:
-        print(f"ringcast ps: {_nothing(options.job, found)}", file=sys.stderr)
-        return 1
+        return refuse(_COMMAND, _nothing(options.job, found), FAILED)
     if options.json:
         print(json.dumps([as_data(job, look(job)) for job in chosen], indent=1))
         return 0

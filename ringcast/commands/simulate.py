@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,11 +16,12 @@ from ringcast.algorithms import ALGORITHMS
 from ringcast.algorithms.cost import NETWORKS
 from ringcast.analysis.topologies import FULL, KINDS
 from ringcast.commands import options as call_options
+from ringcast.commands.command_line import FAILED, parser, refuse
 from ringcast.commands.compare import ComparedCase, Row, compare
 from ringcast.config.worker import can_redraw
 from ringcast.wire.collective import COLLECTIVES, Parts
 
-FAILED, USAGE = 1, 2
+_COMMAND = "ringcast simulate"
 MODEL = NETWORKS["tcp"]
 DRAWN = "100:100m"  # bytes, unless others are asked for
 _DESCRIPTION = "Compare the algorithms of a collective in the linear model: a message takes alpha + beta * bytes."
@@ -50,8 +50,7 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError(problem)
         found = _compared(cases, options.algorithm)
     except ValueError as error:
-        print(f"ringcast simulate: {error}", file=sys.stderr)
-        return USAGE
+        return refuse(_COMMAND, error)
     print(json.dumps(_to_json(found), indent=1) if options.json else "\n\n".join(_text(*one) for one in found))
     if options.plot is None:
         return 0
@@ -62,22 +61,15 @@ def main(argv: Sequence[str]) -> int:
     try:
         draw(options.plot, rows, _heading(cases[0]))
     except OSError as error:
-        print(f"ringcast simulate: --plot: {error}", file=sys.stderr)
-        return FAILED
+        return refuse(_COMMAND, f"--plot: {error}", FAILED)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ringcast simulate",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
+    made = parser(_COMMAND, _DESCRIPTION, _EPILOG)
+    add = made.add_argument
     add("collective", choices=list(ALGORITHMS), metavar="COLLECTIVE", help=", ".join(ALGORITHMS))
-    call_options.add_to(parser)
+    call_options.add_to(made)
     add("--algorithm", type=_names, default=(), metavar="NAME,...", help="only these (default: all that can do it)")
     add(
         "--nbytes",
@@ -90,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--network", default=FULL, metavar="NETWORK", help=f"{KINDS} (A rows or modules of B ranks; default {FULL})")
     add("--json", action="store_true", help="print JSON")
     add("--plot", type=Path, metavar="FILE", help="draw time against bytes (.png, .svg or .pdf)")
-    return parser
+    return made
 
 
 def _names(text: str) -> tuple[str, ...]:

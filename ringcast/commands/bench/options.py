@@ -6,7 +6,6 @@ import argparse
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ringcast._util import output_files, sizes
 from ringcast.algorithms import network_file
@@ -16,11 +15,12 @@ from ringcast.commands.bench.bed import parse as parse_bed
 from ringcast.commands.bench.cases import COLLECTIVES, IRREGULAR, Case
 from ringcast.commands.bench.distributions import DISTRIBUTIONS
 from ringcast.commands.bench.peers import PEERS
+from ringcast.commands.command_line import USAGE, checked, parser
 from ringcast.config.worker import WorkerConfig
 
 DEFAULT = ("bcast", "allgatherv", "allreduce")
 SIZES = "1k:1m"
-USAGE = 2  # exit code of the command for arguments that are refused
+COMMAND = "ringcast bench"
 
 _DESCRIPTION = (
     "Measure the collectives on the ranks of a job, on emulated hosts, or beside other libraries on this host."
@@ -69,14 +69,8 @@ def reason_not(options: argparse.Namespace) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ringcast bench",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
+    made = parser(COMMAND, _DESCRIPTION, _EPILOG)
+    add = made.add_argument
     add(
         "collectives",
         nargs="*",
@@ -87,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "-m",
         dest="sizes",
-        type=_checked(sizes.parse_range),
+        type=checked(sizes.parse_range),
         default=SIZES,
         metavar="MIN:MAX",
         help=f"bytes, by factors of ten, or one size (default {SIZES})",
@@ -115,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--hosts-bed",
         dest="bed",
-        type=_checked(parse_bed),
+        type=checked(parse_bed),
         metavar="HOSTS[xRATE]",
         help="run on emulated hosts, such as 8x100mbit (needs root and iproute2)",
     )
@@ -147,19 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write the rounds of one more repetition of each case by ringcast, for chrome://tracing or Perfetto",
     )
-    return parser  # fmt: skip
-
-
-def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return `parse` as argparse wants it: the text of its ValueError reaches the user."""
-
-    def checked(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return checked
+    return made  # fmt: skip
 
 
 def _one_of(what: str, known: Sequence[str]) -> Callable[[str], str]:
@@ -168,7 +150,7 @@ def _one_of(what: str, known: Sequence[str]) -> Callable[[str], str]:
             raise ValueError(f"there is no {what} {text!r}; known are {', '.join(known)}")
         return text
 
-    return _checked(parse)
+    return checked(parse)
 
 
 def _several(what: str, known: Sequence[str], text: str) -> tuple[str, ...]:
@@ -189,7 +171,7 @@ def _at_least(least: int) -> Callable[[str], int]:
             raise ValueError(f"{text!r} is not a whole number, {least} or more")
         return int(text)
 
-    return _checked(parse)
+    return checked(parse)
 
 
 def _where(options: argparse.Namespace, config: WorkerConfig) -> tuple[int, int | None]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -27,10 +25,11 @@ from ringcast.commands.bench.figures import MAIN, Row, distrust, judge, write_js
 from ringcast.commands.bench.inprocess import Here
 from ringcast.commands.bench.onbed import OnBed
 from ringcast.commands.bench.onehost import OneHost
-from ringcast.commands.bench.options import USAGE, Refused, reason_not, understand
+from ringcast.commands.bench.options import COMMAND, Refused, reason_not, understand
 from ringcast.commands.bench.orchestrate import SideBySide
 from ringcast.commands.bench.systems.ringcast_system import RingcastSystem
 from ringcast.commands.bench.tune import Runner, tune
+from ringcast.commands.command_line import FAILED, USAGE, refuse, spoken_by_rank_0
 from ringcast.communicator import Communicator
 from ringcast.config.worker import WorkerConfig, from_environment
 from ringcast.control import version
@@ -47,26 +46,17 @@ def main(argv: Sequence[str]) -> int:
     """
     try:
         config = from_environment()
-        with ExitStack() as stack:
-            if config.rank > 0:  # what is wrong with the arguments is the same on all ranks
-                nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-                stack.enter_context(redirect_stdout(nowhere))
-                stack.enter_context(redirect_stderr(nowhere))
+        with spoken_by_rank_0(config.rank):
             try:
                 options, cases = understand(argv, config)
             except Refused as error:
-                return _complain(error, USAGE)
+                return refuse(COMMAND, error)
         if config.control:
             return _in_job(options, cases, config, argv)
     except ConfigError as error:
-        return _complain(error, USAGE)
+        return refuse(COMMAND, error)
     with _ended_by_sigterm():
         return _by_itself(options, cases, config, argv)
-
-
-def _complain(error: object, code: int) -> int:
-    print(f"ringcast bench: {error}", file=sys.stderr)
-    return code
 
 
 @contextmanager
@@ -89,7 +79,7 @@ def _in_job(options: argparse.Namespace, cases: Sequence[Case], config: WorkerCo
         # Files are written on the host of rank 0 only; all must know before any of them begins.
         problem = comm.bcast(reason_not(options) if comm.rank == 0 else None)
         if problem:
-            return _complain(problem, USAGE) if comm.rank == 0 else USAGE
+            return refuse(COMMAND, problem) if comm.rank == 0 else USAGE
         where = _description(comm, config)
         if comm.rank == 0:
             _say(_heading(cases, where, argv))
@@ -106,14 +96,14 @@ def _description(comm: Communicator, config: WorkerConfig) -> str:
 def _by_itself(options: argparse.Namespace, cases: Sequence[Case], config: WorkerConfig, argv: Sequence[str]) -> int:
     """Start the ranks of all systems from here, and measure."""
     if problem := reason_not(options):
-        return _complain(problem, USAGE)
+        return refuse(COMMAND, problem)
     try:
         with TemporaryDirectory(prefix="ringcast-bench-") as folder:
             if options.one_host:
                 return _on_one_host(options, cases, config, argv, Path(folder))
             return _on_bed(options, cases, config, argv, Path(folder))
     except RingcastError as error:  # no bed can be made, or no trace; the table has nowhere to go
-        return _complain(error, 1)
+        return refuse(COMMAND, error, FAILED)
     except KeyboardInterrupt:
         return 130
 
@@ -187,7 +177,7 @@ def _written(path: Path, write: Callable[[], None]) -> bool:
     try:
         write()
     except OSError as error:
-        _complain(f"{path} was not written: {error.strerror or error}", 1)
+        refuse(COMMAND, f"{path} was not written: {error.strerror or error}", 1)
         return False
     return True
 

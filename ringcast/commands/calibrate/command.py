@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import socket
-import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -20,6 +18,7 @@ from ringcast.bootstrap.world import init, terminal
 from ringcast.commands.calibrate import report
 from ringcast.commands.calibrate.fit import Sample, fit
 from ringcast.commands.calibrate.measure import best_lookahead, local_rate, measure
+from ringcast.commands.command_line import FAILED, USAGE, parser, refuse, spoken_by_rank_0
 from ringcast.communicator import Communicator
 from ringcast.config.worker import from_environment
 from ringcast.control import version
@@ -29,42 +28,30 @@ _DESCRIPTION = """\
 Measure the links between the ranks of a job, and write the constants by which collectives choose their algorithm and
 the number of blocks. Takes 5 to 60 seconds; the job should have the machines for itself meanwhile."""
 _EXAMPLE = "ringcast-launch -n 4 ringcast calibrate -o network.toml"
-_USAGE, _FAILED = 2, 1
+_COMMAND = "ringcast calibrate"
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command on this rank and return its exit code."""
     try:
         config = from_environment()
-        options = _options(argv, config.rank)
+        with spoken_by_rank_0(config.rank):
+            options = _parser().parse_args(argv)
         if not config.control or config.size < 2:
             raise ConfigError(f"there are no links to measure; run it on 2 ranks or more, as in: {_EXAMPLE}")
         comm = init()
     except ConfigError as error:
-        print(f"ringcast calibrate: {error}", file=sys.stderr)
-        return _USAGE
+        return refuse(_COMMAND, error)
     with comm:
         return _calibrate(comm, options, config.transport)
 
 
-def _options(argv: Sequence[str], rank: int) -> argparse.Namespace:
-    """Parse the arguments, which are the same on all ranks: what is wrong with them, or help, is said by rank 0."""
-    with ExitStack() as stack:
-        if rank > 0:
-            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-            stack.enter_context(redirect_stdout(nowhere))
-            stack.enter_context(redirect_stderr(nowhere))
-        return _parser().parse_args(argv)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ringcast calibrate", description=_DESCRIPTION, epilog=f"example: {_EXAMPLE}", allow_abbrev=False
-    )
-    add = parser.add_argument
+    made = parser(_COMMAND, _DESCRIPTION, f"example: {_EXAMPLE}")
+    add = made.add_argument
     add("-o", "--output", type=Path, metavar="FILE", help="write the constants there, for ringcast-launch --config")
     add("--plot", type=Path, metavar="IMAGE", help="draw measured and predicted times (needs matplotlib)")
-    return parser
+    return made
 
 
 def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) -> int:
@@ -72,8 +59,8 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
     problem = comm.bcast(_reason_not(options) if comm.rank == 0 else None)
     if problem:
         if comm.rank == 0:
-            print(f"ringcast calibrate: {problem}", file=sys.stderr)
-        return _USAGE
+            refuse(_COMMAND, problem)
+        return USAGE
     hosts = comm.gather(socket.gethostname())
     with terminal() or nullcontext() as screen:
         line = ProgressLine(None if screen is None else screen.fileno())
@@ -90,8 +77,7 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
         network = replace(fitted, lookahead=lookahead, local=fitted.local or NETWORKS[transport].local)
         return _report(samples, network, options, transport, where)
     except (ValueError, OSError) as error:  # no fit; the file, or the disk
-        print(f"ringcast calibrate: {error}", file=sys.stderr)
-        return _FAILED
+        return refuse(_COMMAND, error, FAILED)
 
 
 def _reason_not(options: argparse.Namespace) -> str:

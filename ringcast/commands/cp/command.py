@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from ringcast._util import output_files, sizes
 from ringcast._util.dataclass import dataclass
 from ringcast._util.printable import printable
+from ringcast.commands.command_line import FAILED, USAGE, checked, parser, refuse
 from ringcast.commands.cp.hosts import copy_to_all
 from ringcast.commands.cp.launch import KEPT, Outcome, run_job
 from ringcast.commands.cp.order import Order, below_home
@@ -28,7 +28,8 @@ from ringcast.transfer.options import AUTO, CHOICES, FULL, Options
 from ringcast.transfer.places import placed
 from ringcast.transfer.report import CopyReport
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, INTERRUPTED = 0, 130  # exit codes, beside those that all commands have
+_COMMAND = "ringcast cp"
 _DESCRIPTION = """\
 Copy files or directories of this host to many hosts: each host passes on what it gets.
 What is there already is compared and not sent again, so that the same command goes on where one was broken off."""
@@ -220,13 +221,6 @@ def _split(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _rate(text: str) -> float:
-    try:
-        return float(sizes.parse(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def _slow(text: str) -> float | None:
     """Return the seconds of drop=SECONDS; None for wait."""
     if text == "wait":
@@ -242,19 +236,17 @@ def _slow(text: str) -> float | None:
 
 def _complain(text: str) -> None:
     for line in text.splitlines() or [""]:
-        print(f"ringcast cp: {printable(line)}", file=sys.stderr)
+        refuse(_COMMAND, printable(line))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ringcast cp",
+    made = parser(
+        _COMMAND,
+        _DESCRIPTION,
+        _EPILOG,
         usage="ringcast cp [options] SRC... (-H HOSTS:DEST | --hostfile FILE :DEST | :DEST)",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    add = parser.add_argument
+    add = made.add_argument
     add("paths", nargs="+", metavar="SRC", help="files, or with -r directories")
     add("-H", "--host", dest="hosts", metavar="HOSTS:DEST", help="hosts, as a,b or h[1-50], and the path there")
     add("--hostfile", metavar="FILE", help="hosts from a file, one in each line; the path is the last argument, :DEST")
@@ -287,7 +279,13 @@ def _parser() -> argparse.ArgumentParser:
         help="leave out hosts that cannot be reached or cannot take the files, "
         "instead of stopping; those that are not reached, or are lost, are tried once more at the end",
     )
-    add("--limit-rate", dest="rate", type=_rate, metavar="SIZE", help="send at most so much in a second, as 10m")
+    add(
+        "--limit-rate",
+        dest="rate",
+        type=checked(sizes.parse),
+        metavar="SIZE",
+        help="send at most so much in a second, as 10m",
+    )
     add(
         "--rsh-agent",
         metavar="COMMAND",
@@ -295,4 +293,4 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--json-report", type=Path, metavar="FILE", help="write there what became of each host")
     add("--dry-run", action="store_true", help="say what would be copied where")
-    return parser
+    return made

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ringcast.commands.command_line import FAILED, parser, refuse
 from ringcast.commands.doctor import report, software
 from ringcast.commands.doctor.examine import examine, own_link, probe
 from ringcast.commands.doctor.finding import Verdict
@@ -19,7 +20,7 @@ from ringcast.errors import ConfigError
 from ringcast.net import interfaces, ports
 from ringcast.net.hostlist import Host, HostError, listed
 
-USAGE, FAILED = 2, 1
+_COMMAND = "ringcast doctor"
 _DESCRIPTION = """\
 Look whether a job would run on this machine, or on the hosts named, and say how to mend what is in its way."""
 _EPILOG = """\
@@ -41,8 +42,7 @@ def main(argv: Sequence[str]) -> int:
         question = _question(options, named)
         starter = shlex.split(options.rsh_agent or "") or STARTER
     except (ConfigError, HostError, ValueError) as error:
-        print(f"ringcast doctor: {error}", file=sys.stderr)
-        return USAGE
+        return refuse(_COMMAND, error)
     hosts = [host.name for host in named]
     if hosts:
         question = replace(question, size=max(question.size, len(hosts)))
@@ -68,14 +68,8 @@ def _here(question: Question) -> Finds:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ringcast doctor",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
+    made = parser(_COMMAND, _DESCRIPTION, _EPILOG)
+    add = made.add_argument
     add(
         "-H",
         dest="hosts",
@@ -90,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rsh-agent", metavar="COMMAND", help=f"in place of {shlex.join(STARTER)!r}")
     add("--json", action="store_true", help="print JSON")
     add("--probe", action="store_true", help="answer the questions of a doctor on another host on standard input")
-    return parser
+    return made
 
 
 def _question(options: argparse.Namespace, hosts: Sequence[Host]) -> Question:

@@ -1,0 +1,54 @@
+"""The parts that all commands share: a parser, values that it checks, and an error for the user with its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import TypeVar
+
+FAILED, USAGE = 1, 2  # exit codes: the work could not be done; the arguments are wrong
+
+Value = TypeVar("Value")
+
+
+def parser(command: str, description: str, epilog: str = "", usage: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of a command, which prints these texts as they are and takes no shortened options."""
+    return argparse.ArgumentParser(
+        prog=command,
+        usage=usage,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def checked(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """Return `parse` as the type of an option: the text of its ValueError reaches the user."""
+
+    def parsed(text: str) -> Value:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
+
+
+def refuse(command: str, error: object, code: int = USAGE) -> int:
+    """Print an error of a command and return its exit code."""
+    print(f"{command}: {error}", file=sys.stderr)
+    return code
+
+
+@contextmanager
+def spoken_by_rank_0(rank: int) -> Iterator[None]:
+    """Let only rank 0 print; for help and errors that are the same on all ranks."""
+    if rank == 0:
+        yield
+        return
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
