@@ -1,4 +1,4 @@
-"""Ways to move frames between ranks: each module or room has one, and all keep the contract of `base`.
+"""Move frames between ranks: each module or room has one way to do so, and all keep the contract of `base`.
 
 * `base`: the contract of a transport
 * `registry`: the transports between processes, by name

@@ -1,4 +1,4 @@
-"""The contract of a transport: moves messages of frames between ranks, and knows nothing of schedules."""
+"""Define the contract of a transport, which moves messages of frames between ranks and knows nothing of schedules."""
 
 from __future__ import annotations
 
@@ -8,33 +8,30 @@ from typing import Protocol, TypeAlias, runtime_checkable
 Frame: TypeAlias = "bytes | bytearray | memoryview"
 
 
-LINGER = 5.0  # seconds in which `close` still delivers what was sent …
+LINGER = 5.0  # seconds in which `close` still delivers sent messages …
 HURRIED = 0.1  # … and in which it delivers the last refusals, when nothing else counts any more
 
 
 class LoanWithdrawn(OSError):
-    """A sender has taken back memory that it had lent, perhaps other memory: what was read last may be something else.
-
-    What was read before is good.
-    """
+    """A sender has taken back this loan or another one: the bytes read last may be wrong, earlier ones are good."""
 
 
 class Loan(Protocol):
-    """Memory of a sender, which a receiver reads from its beginning on; valid until the receiver has confirmed that."""
+    """Memory of a sender, which a receiver reads from its beginning on; valid until the receiver confirms the read."""
 
     def read_into(self, view: memoryview) -> int:
         """Fill `view` with the next bytes, and return how many there were: fewer at the end.
 
         Raises:
-            PermissionError: this process may not read the memory of that one.
+            PermissionError: this process may not read the sender's memory.
             LinkLost: the sender has ended.
-            LoanWithdrawn: the sender may have taken it back by now.
-            OSError: there is no such memory any more.
+            LoanWithdrawn: the sender may have taken the memory back by now.
+            OSError: the memory is gone.
         """
 
 
 class Arrival(Protocol):
-    """One message that has arrived; valid until the next `poll`, which drops what was not read."""
+    """One message that has arrived; valid until the next `poll`, which drops frames that were not read."""
 
     @property
     def loan(self) -> Loan | None:
@@ -52,7 +49,7 @@ class Arrival(Protocol):
         """Return the next frame in memory of its own.
 
         Raises:
-            LinkLost: the connection broke off in the middle of the message; nothing more can be read of it.
+            LinkLost: the connection broke off in the middle of the message; the rest is lost.
         """
 
     def read_into(self, view: memoryview) -> int:
@@ -61,7 +58,7 @@ class Arrival(Protocol):
         A frame that is longer than `view` is cut, and its true size returned: callers compare.
 
         Raises:
-            LinkLost: as of `read`; part of `view` may have been filled.
+            LinkLost: as for `read`; part of `view` may have been filled.
         """
 
 
@@ -71,12 +68,12 @@ class Transport(Protocol):
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
         """Queue `frames` as one message to `peer`; never blocks.
 
-        What cannot be passed on now is `unsent`.
+        A message that cannot be passed on now makes its peer `unsent`.
 
-        Frames are C-contiguous bytes, and copied before this returns: a memoryview is the user's again then, as senders
+        Frames are C-contiguous bytes, and copied before this returns: the user may change a memoryview then, as senders
         with `lookahead` do not wait for completion. Messages to one peer arrive whole and in order, or not at all. A
         connection is opened when `peer` is first named, here or in `connect`; a frame that is not well below
-        `wire.LARGEST_FRAME` may be its end.
+        `wire.LARGEST_FRAME` may end the connection.
 
         Raises:
             LinkLost: the connection to `peer` is gone; nothing of this message arrives.
@@ -84,25 +81,25 @@ class Transport(Protocol):
 
     @property
     def unsent(self) -> Collection[int]:
-        """The ranks for which something waits here, until `send`, `poll` or `close` passes it on.
+        """The ranks for which data waits here, until `send`, `poll` or `close` passes it on.
 
-        None, where a transport has a thread for that, or room; `poll` returns None when the last one is served.
+        Empty where a transport has a thread for this, or room; `poll` returns None when the last such rank is served.
         """
 
     @property
     def lenders(self) -> Collection[int]:
-        """The ranks to which this one may lend memory, and which lend to this one: the same on both sides.
+        """The ranks to which this one may lend memory, and which may lend to this one: the same on both sides.
 
-        None, where a transport copies all that it sends.
+        Empty where a transport copies all data that it sends.
         """
 
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
         """Send `frames` to one of `lenders`, with a loan of `memory`, which is not copied; else as `send`."""
 
     def take_back(self, memory: Sequence[memoryview]) -> None:
-        """End the loans of this memory: who reads it from now on, or is just reading it, gets an error.
+        """End the loans of this memory: a rank that reads it from now on, or is just reading it, gets an error.
 
-        Those who read other memory of this rank may get it too.
+        A rank that reads other memory of this rank may get the error too.
         """
 
     def connect(self, peers: Sequence[int]) -> None:
@@ -125,8 +122,9 @@ class Transport(Protocol):
         """Return the time in seconds on which deadlines are measured."""
 
     def close(self, within: float | None = None) -> None:
-        """Give back everything: sockets, threads, files. What was sent is delivered if the peer still listens, within
-        so many seconds (None: LINGER). Idempotent; always closes, even if it fails.
+        """Close sockets, threads and files, after sent messages were delivered to peers that still listen.
+
+        Delivery takes at most `within` seconds (None: LINGER). Idempotent; closes everything even if it raises.
         """
 
 
@@ -143,7 +141,7 @@ class RemoteTransport(Transport, Protocol):
         """Number of connections to this rank that were not admitted."""
 
     def address_of(self, peer: int) -> str:
-        """Return where `peer` listens."""
+        """Return the address at which `peer` listens."""
 
     def links(self) -> Mapping[int, str]:
         """Return the addresses to which this rank has connected, or tries to, by rank; from any thread."""
@@ -154,7 +152,7 @@ class RemoteTransport(Transport, Protocol):
     def unheard(self) -> Collection[int]:
         """Return the peers of `connect` whose own connections to this rank are not admitted yet.
 
-        None, where a thread admits them. Elsewhere they wait for this rank to poll, perhaps until it has computed.
+        Empty where a thread admits them. Elsewhere they wait for this rank to poll, perhaps until it has computed.
         """
 
     def wait_for_news(self, deadline: float) -> None:
@@ -174,7 +172,7 @@ class NoLoans:
         raise LookupError(f"rank {peer} is none of the lenders: {len(frames)} frames, {len(memory)} pieces of memory")
 
     def take_back(self, memory: Sequence[memoryview]) -> None:
-        """Nothing to do: nothing was lent."""
+        """Do nothing: nothing was lent."""
 
 
 class MemoryArrival:

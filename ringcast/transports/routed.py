@@ -1,4 +1,4 @@
-"""Two transports as one: shared memory to the ranks of this host, sockets to others, and one place to wait for both."""
+"""Join two transports: shared memory to the ranks of this host, sockets to others, and one place to wait for both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ringcast.transports.base import LINGER, Arrival, Frame, RemoteTransport
 from ringcast.transports.memory.transport import ShmTransport
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
-TURNS = 16  # messages from this host in a row, after which others come first
+TURNS = 16  # messages from this host in a row, after which other hosts' messages come first
 
 
 class RoutedTransport:
@@ -51,19 +51,19 @@ class RoutedTransport:
             return arrival
         arrival = self._near.poll(past) or self._far.poll(past)
         left = SLICE if deadline is None else min(deadline - self.clock(), SLICE)
-        served = unsent and not self.unsent  # for which the caller may have waited
+        served = unsent and not self.unsent  # the caller may have waited for this
         if arrival is not None or served or left <= 0 or not self._both.poll(left):
             return arrival
         return self._near.poll(past) or self._far.poll(past)
 
     def inject(self, frames: Sequence[bytes]) -> None:
-        self._far.inject(frames)  # which `wait_for_news` hears too
+        self._far.inject(frames)  # not into `near`: `wait_for_news` waits for `far` only
 
     def fileno(self) -> int:
         return self._both.fileno()
 
     def close(self, within: float | None = None) -> None:
-        """Close both. A rank of this host that reads nothing takes half of the time, so that others get theirs."""
+        """Close both. A rank of this host that reads nothing can use half of the time; the rest is for other hosts."""
         seconds = LINGER if within is None else within
         end = self.clock() + seconds
         with ExitStack() as parts:
@@ -71,7 +71,7 @@ class RoutedTransport:
             parts.callback(lambda: self._far.close(max(0.0, end - self.clock())))
             self._near.close(seconds / 2)
 
-    # What only sockets have.
+    # The part of the contract that only sockets have.
 
     @property
     def address(self) -> str:

@@ -1,9 +1,9 @@
-"""A simulated wire with a virtual clock: all ranks live in one thread, and every run is the same.
+"""Simulate a wire with a virtual clock: all ranks live in one thread, and every run is the same.
 
 A message of b bytes leaves when the sender's outgoing and the receiver's incoming link are free (one-ported), occupies
 both for `beta * b` seconds, and arrives `alpha` seconds after that. Small messages (grants, completions) wait for no
-link, only for what goes the same way before them: real connections share a link, so that none waits for another's
-megabytes.
+link, only for earlier messages between the same two ranks: real connections share a link, so that none waits for
+another's megabytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SimulatedWire:
         self._count = 0
         self._out_free = [0.0] * size
         self._in_free = [0.0] * size
-        self._last: dict[tuple[int, int], float] = {}  # when the last message from one rank has left for another
+        self._last: dict[tuple[int, int], float] = {}  # time of the last message from one rank to another
 
     def carry(self, source: int, peer: int, frames: list[bytes]) -> None:
         """Put a message onto the wire now."""
@@ -43,7 +43,7 @@ class SimulatedWire:
         heapq.heappush(self._flying, (end + self.alpha, self._count, peer, frames))
 
     def deliver(self, until: float | None = None) -> int | None:
-        """Move the clock to the next arrival and put it into its inbox; return whose.
+        """Move the clock to the next arrival, put the message into its inbox, and return the inbox's rank.
 
         Returns None, with the clock at `until`, when nothing arrives by then (or ever).
         """
@@ -66,11 +66,11 @@ class SimulatedTransport(NoLoans):
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
         if not self._wire.ends[peer]._open:
             raise LinkLost(peer, "that rank has closed its inbox")
-        # A copy: the real wire has taken the bytes out of the buffer by the time it reports completion.
+        # A copy, as a real transport has taken the bytes out of the buffer by the time `send` returns.
         self._wire.carry(self._rank, peer, [f if isinstance(f, bytes) else bytes(f) for f in frames])
 
     def connect(self, peers: Sequence[int]) -> None:
-        """Nothing to open: every rank reaches every other."""
+        """Do nothing: every rank reaches every other."""
 
     def poll(self, deadline: float | None) -> MemoryArrival | None:
         while not self.inbox:

@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: messages are handed over in memory. For notebooks and tests."""
+"""Move messages in memory between ranks that are threads of one process. For notebooks and tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Inbox:
         self.messages: queue.SimpleQueue[Sequence[Frame]] = queue.SimpleQueue()
         self.open = True
         self.bell: Bell | None = None  # made only for callers that wait with select or asyncio
-        self.lock = threading.Lock()  # so that nobody rings a bell that is being closed
+        self.lock = threading.Lock()  # so that no thread rings a bell that is being closed
 
     def put(self, frames: Sequence[Frame]) -> None:
         self.messages.put(frames)
@@ -49,11 +49,11 @@ class ThreadTransport(NoLoans):
         inbox = self._hub.inboxes[peer]
         if not inbox.open:
             raise LinkLost(peer, "that rank has closed its inbox")
-        # A copy: after an error the sender's buffer is its own again, while these frames may still wait here.
+        # A copy: after an error the sender may change its buffer, while these frames still wait here.
         inbox.put([frame if isinstance(frame, bytes) else bytes(frame) for frame in frames])
 
     def connect(self, peers: Sequence[int]) -> None:
-        """Nothing to open: all inboxes are in this process."""
+        """Do nothing: all inboxes are in this process."""
 
     def poll(self, deadline: float | None) -> MemoryArrival | None:
         inbox = self._inbox
@@ -65,7 +65,7 @@ class ThreadTransport(NoLoans):
             if inbox.bell is None:
                 return None
         inbox.bell.silence()
-        try:  # a message that came before the bell was silenced would not ring it again
+        try:  # a message that came before the bell was silenced does not ring it again
             return MemoryArrival(inbox.messages.get_nowait())
         except queue.Empty:
             return None

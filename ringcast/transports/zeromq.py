@@ -1,11 +1,11 @@
-"""Ranks as processes, joined by ZeroMQ: one bound PULL inbox per rank and one PUSH per peer.
+"""Move messages between processes by ZeroMQ: one bound PULL inbox per rank and one PUSH per peer.
 
-An inbox that is bound over tcp may have an ipc socket as well, for the ranks of its own host: what libzmq copies into
-a listener are the options that the socket has when it is bound, so that the first has no CURVE and the second has.
+An inbox over tcp may have an ipc socket as well, for the ranks of its own host. libzmq copies the socket's options into
+a listener at the time of binding: ipc is bound first and has no CURVE, tcp is bound second and has it.
 
 One port (or one ipc socket) per rank is all that has to be open. Over tcp every connection is encrypted and
-authenticated by CURVE: each rank makes a key pair of its own, and admits only the public keys that it got together with
-the addresses. ipc sockets lie in a directory that only their owner may enter.
+authenticated by CURVE: each rank makes a key pair of its own, and admits only the public keys that it got with the
+addresses. ipc sockets lie in a directory that only their owner may enter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BROKEN = {
     zmq.Event.HANDSHAKE_FAILED_AUTH: "who listens there does not admit this rank",
 }
 _LAST = int(zmq.DONTWAIT)
-_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)  # once, as an enum takes its time for this
+_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)  # computed once, as the operation on enums is slow
 SLICE = 1000  # ms after which a wait looks at its deadline again
 
 
@@ -53,22 +53,22 @@ class ZeroMQTransport(NoLoans):
     ) -> None:
         """Bind the inbox to `bind`: `ipc:///path`, `tcp://host:*`, or the first of several whose port is free.
 
-        `size` is the number of ranks that this one may come to talk to; not `secure`, tcp is as open as it is. `near`
-        is an ipc address at which an inbox over tcp is bound as well, if that is possible: then it is `near` here too.
+        `size` is the number of ranks of the job; without `secure` tcp is neither encrypted nor authenticated. `near` is
+        an ipc address at which an inbox over tcp is bound as well, if possible; the attribute `near` has it then.
         `listener` is the descriptor of a socket that listens at `bind` already, an ipc address; it is taken over.
 
         Raises:
-            zmq.ZMQError: it cannot be bound; with EADDRINUSE all ports are taken.
+            zmq.ZMQError: the address cannot be bound; with EADDRINUSE all ports are taken.
         """
         binds = [bind] if isinstance(bind, str) else bind
         self.context = zmq.Context()
         self.context.set(zmq.MAX_SOCKETS, sockets_needed(size))
-        self._watchful = not binds[0].startswith("ipc://")  # ipc is there or not: connecting tells at once
+        self._watchful = not binds[0].startswith("ipc://")  # an ipc connection succeeds or fails at once
         self._pair = new_pair() if secure and self._watchful else None
         self._authenticator: ZapAuthenticator | None = None
         self._peers: dict[int, zmq.Socket[bytes]] = {}
-        self._watched: dict[int, zmq.Socket[bytes]] = {}  # tell what becomes of connections that are being made
-        self._broken: dict[int, str] = {}  # why these were not
+        self._watched: dict[int, zmq.Socket[bytes]] = {}  # monitors of connections that are being made
+        self._broken: dict[int, str] = {}  # why connections were not made
         self._cards: Sequence[EndpointCard] = ()
         self._near: Mapping[int, str] = MappingProxyType({})
         self._closed = False
@@ -97,8 +97,8 @@ class ZeroMQTransport(NoLoans):
             raise
 
     def _bind_near(self, address: str) -> None:
-        """Bind to an ipc address; before the options of CURVE and of the authenticator are set."""
-        with suppress(zmq.ZMQError):  # as of a file system without sockets, or without room: tcp is there anyway
+        """Bind to an ipc address; call this before the options of CURVE and of the authenticator are set."""
+        with suppress(zmq.ZMQError):  # as on a file system without sockets, or without room: tcp is there anyway
             self._inbox.bind(address)
             self.near = address
 
@@ -109,7 +109,7 @@ class ZeroMQTransport(NoLoans):
         socket.setsockopt(zmq.RCVHWM, 0)
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_FRAME)
-        # Who keeps state of idle connections (NAT, firewalls) is to keep that of ours.
+        # NAT and firewalls drop the state of idle connections; probes keep ours.
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE)
         # A reconnecting PUSH can lose messages or deliver them to a stranger at the same address.
@@ -158,7 +158,7 @@ class ZeroMQTransport(NoLoans):
         return {peer: self._broken.get(peer, "") for peer in self._watched}
 
     def unheard(self) -> Collection[int]:
-        """Return nobody: libzmq's threads admit others."""
+        """Return no peer: libzmq's threads admit others."""
         return ()
 
     def wait_for_news(self, deadline: float) -> None:
@@ -230,7 +230,7 @@ class ZeroMQTransport(NoLoans):
         if wait != self._wait:
             inbox.setsockopt(zmq.RCVTIMEO, wait)
             self._wait = wait
-        while self._arrival is not None and self._arrival.more:  # frames that its reader left
+        while self._arrival is not None and self._arrival.more:  # unread frames
             self._arrival.read()
         self._arrival = None
         try:
@@ -241,7 +241,7 @@ class ZeroMQTransport(NoLoans):
 
     def inject(self, frames: Sequence[bytes]) -> None:
         with self._lock:
-            if not self._closed:  # else nobody listens any more
+            if not self._closed:  # else the inbox is closed too
                 self._door.send_multipart(frames)
 
     def fileno(self) -> int:
@@ -263,7 +263,7 @@ class ZeroMQTransport(NoLoans):
 
 
 class _SocketArrival:
-    """A message of which the header has been read; the rest is still in the socket."""
+    """A message whose header has been read; the rest is still in the socket."""
 
     __slots__ = ("_more", "_socket", "header")
     loan = None

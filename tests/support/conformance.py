@@ -36,7 +36,7 @@ def _job(make: Maker, size: int) -> Iterator[Sequence[Transport]]:
 
 
 def _next(transport: Transport) -> Arrival:
-    """Return the next arrival; None is allowed to come early, but not for ever."""
+    """Return the next arrival; `poll` may return None before it, for at most `PATIENCE` seconds."""
     deadline = transport.clock() + PATIENCE
     while (arrival := transport.poll(deadline)) is None:
         assert transport.clock() < deadline, f"nothing arrived within {PATIENCE:g} s"
@@ -94,7 +94,7 @@ def the_header_is_the_first_frame(make: Maker) -> None:
 
 
 def any_size_is_read(make: Maker) -> None:
-    """Frames of no, one and many bytes come as they went, by `read`."""
+    """Frames of no, one and many bytes are read unchanged by `read`."""
     with _job(make, 2) as (a, b):
         for size in (0, 1, 63, 64, 65, 1 << 16, LARGEST_FRAME // 2):
             data = bytes(range(256)) * (size // 256 + 1)
@@ -139,7 +139,7 @@ def any_kind_of_frame_is_sent(make: Maker) -> None:
 
 
 def read_and_read_into_may_alternate(make: Maker) -> None:
-    """Each takes the next frame."""
+    """`read` and `read_into` each take the next frame."""
     with _job(make, 2) as (a, b):
         a.send(1, [HEADER, b"1", b"22", b"333"])
         arrival, room = _next(b), bytearray(2)
@@ -213,7 +213,7 @@ def a_deadline_ends_a_wait(make: Maker) -> None:
 
 
 def send_does_not_wait_for_a_reader(make: Maker) -> None:
-    """A thousand messages are queued while nobody reads, and all arrive then; a sender of much has to poll as well."""
+    """A thousand messages are queued without a reader, and all arrive later; a sender of much has to poll as well."""
     with _job(make, 2) as (a, b):
         before = a.clock()
         for i in range(1000):
@@ -250,7 +250,7 @@ def both_directions_at_once(make: Maker) -> None:
 
 
 def a_message_to_oneself_is_injected(make: Maker) -> None:
-    """`inject` puts a message into the own inbox, beside those of the peers."""
+    """`inject` puts a message into the own inbox, beside the peers' messages."""
     with _job(make, 2) as (a, b):
         b.inject([HEADER, b"control"])
         assert _rest(_next(b)) == [b"control"]
@@ -305,7 +305,7 @@ def what_was_sent_before_close_is_delivered(make: Maker) -> None:
     with _job(make, 2) as (a, b):
         for i in range(20):
             a.send(1, [HEADER, str(i).encode(), b"x" * 100_000])
-        closing = threading.Thread(target=a.close)  # it may wait until the peer has taken what was sent
+        closing = threading.Thread(target=a.close)  # it may wait until the peer has taken the message
         closing.start()
         got = [int(_rest(_next(b))[0]) for _ in range(20)]
         closing.join()
@@ -313,7 +313,7 @@ def what_was_sent_before_close_is_delivered(make: Maker) -> None:
 
 
 def close_may_be_called_twice(make: Maker) -> None:
-    """Close is idempotent, also with messages that nobody has read."""
+    """Close is idempotent, also with unread messages."""
     with _job(make, 2) as (a, b):
         a.send(1, [HEADER, b"unread"])
         _next(b)
@@ -322,7 +322,7 @@ def close_may_be_called_twice(make: Maker) -> None:
 
 
 def inject_after_close_is_ignored(make: Maker) -> None:
-    """The control plane may be late."""
+    """A message that the control plane injects after `close` is ignored."""
     with _job(make, 1) as (a,):
         a.close()
         a.inject([HEADER, b"too late"])
@@ -331,7 +331,7 @@ def inject_after_close_is_ignored(make: Maker) -> None:
 def a_closed_peer_is_a_lost_link(make: Maker) -> None:
     """Sending to a rank that has closed raises `LinkLost`, at once or after some messages; it never blocks.
 
-    What was sent before a transport could notice is lost silently: the protocol above counts messages.
+    A message sent before a transport could notice is lost silently: the protocol above counts messages.
     """
     with _job(make, 2) as (a, b):
         a.send(1, [HEADER])
@@ -355,7 +355,7 @@ def the_descriptor_tells_of_arrivals(make: Maker) -> None:
         try:
             descriptor = b.fileno()
         except OSError:
-            return  # there is none, which the contract of such a transport says
+            return  # by its contract the transport has no descriptor
 
         def talk() -> None:
             for i in range(300):
@@ -375,7 +375,7 @@ def the_descriptor_tells_of_arrivals(make: Maker) -> None:
 
 
 def threads_may_take_turns(make: Maker) -> None:
-    """Several threads that use it one at a time, under a lock, send and poll as one thread does."""
+    """Several threads that use a transport one at a time, under a lock, send and poll as one thread does."""
     with _job(make, 2) as (a, b):
         lock, got = threading.Lock(), dict[bytes, list[int]]()
 
@@ -426,7 +426,7 @@ def connect_may_be_repeated(make: Maker) -> None:
 
 
 def lending_is_mutual(make: Maker) -> None:
-    """A rank lends to those that lend to it, and to none where its transport copies all that it sends."""
+    """A rank lends to the ranks that lend to it, and to none where its transport copies all data that it sends."""
     with _job(make, 3) as ranks:
         for a, b in permutations(range(3), 2):
             assert (b in ranks[a].lenders) == (a in ranks[b].lenders)
@@ -434,7 +434,7 @@ def lending_is_mutual(make: Maker) -> None:
 
 
 def lent_memory_is_read_as_a_stream(make: Maker) -> None:
-    """A loan is read from its beginning on, in pieces other than those that were lent; beyond its end is nothing."""
+    """A loan is read from its beginning on, in other pieces than were lent; beyond its end is nothing."""
     pieces = [b"", b"1", b"22", b"", bytes(range(256)) * 300, b"4", b""]
     whole = b"".join(pieces)
     with _job(make, 2) as (a, b):
@@ -471,7 +471,7 @@ def a_loan_of_nothing_is_at_its_end(make: Maker) -> None:
 
 
 def lent_memory_is_not_copied(make: Maker) -> None:
-    """A loan is read as the memory is then, after its message and later ones, which come in their order."""
+    """A loan is not copied: a read after later messages gives the memory's content at the time of the read."""
     with _job(make, 2) as (a, b):
         if 1 not in a.lenders:
             return
@@ -492,7 +492,7 @@ def lent_memory_is_not_copied(make: Maker) -> None:
 
 
 def memory_that_is_taken_back_is_no_loan(make: Maker) -> None:
-    """Reading it is an error, also where some was read before; a new loan of it is good."""
+    """A read of memory that was taken back is an error, also in the middle; a new loan of the memory is good."""
     with _job(make, 2) as (a, b):
         if 1 not in a.lenders:
             return

@@ -1,1 +1,1 @@
-"""Shared memory between the ranks of one host: the transport, its segments and their rings."""
+"""Move messages between the ranks of one host by shared memory: the transport, its segments and their rings."""

@@ -1,7 +1,7 @@
-"""A ring of bytes in shared memory with one writer and one reader: messages of frames, in order.
+"""Write and read messages of frames, in order, on a ring of bytes in shared memory with one writer and one reader.
 
 A message begins with a word: the number of its frames, marks, and its bytes. The sizes of the frames follow if there
-are several, then the frames. Messages do not wrap around the end: what does not fit there begins at the start.
+are several, then the frames. Messages do not wrap around the end: one that does not fit there begins at the start.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ringcast.transports.memory.segment import LARGEST, RING
 
 _WORD = 8
 _MASK = RING - 1
-_FRAMES, _LENT = 40, 1 << 39  # of the first word: from which bit on it counts frames, and whether memory is lent
+_FRAMES, _LENT = 40, 1 << 39  # of the first word: the first bit of the number of frames; the mark of lent memory
 _SIZE = _LENT - 1
 _SKIP = (1 << 64) - 1  # in place of a message: the next one is at the start
-# A ring that is empty starts afresh from here on, so that it uses few pages. What is skipped then counts as used until
-# the reader has passed it: what is left takes more than a rank may send unasked.
+# An empty ring whose position is beyond this starts afresh, so that it uses few pages. The skipped bytes count as used
+# until the reader has passed them; the bytes that are left hold more than a rank may send unasked.
 _AFRESH = 5 << 18
 
 Loans: TypeAlias = "Sequence[tuple[int, int]]"  # address and size of pieces of the sender's memory
@@ -45,7 +45,7 @@ class RingWriter:
         """Write a message, and return True; False if there is no room now. `lent` describes memory lent with it.
 
         Raises:
-            ValueError: it is larger than a ring takes.
+            ValueError: the message is larger than a ring.
         """
         count = len(frames) + bool(lent)
         if count == 1:
@@ -72,7 +72,7 @@ class RingWriter:
         return True
 
     def _place(self, size: int) -> int:
-        """Return where so many bytes may be written; -1 if there is no room now."""
+        """Return the position at which `size` bytes may be written; -1 if there is no room now."""
         tail, head = self._tail, self._heads[self._index]
         at = tail & _MASK
         if at + size > RING or (tail == head and at >= _AFRESH and at >= size):  # else it does not fit before `at`
@@ -85,7 +85,7 @@ class RingWriter:
 
 
 class RingReader:
-    """The reader's end; its segment's tables tell the writer how far it is."""
+    """The reader's end; it notes its position in the tables of its segment, where the writer reads it."""
 
     __slots__ = ("_heads", "_index", "_ring", "_words", "head", "next")
 
@@ -98,7 +98,7 @@ class RingReader:
         """Return the frames of the next message, which are valid until `release`, and the memory lent with it.
 
         Raises:
-            ValueError: what is there up to `tail` is no message.
+            ValueError: the bytes up to `tail` are no message.
         """
         head = self.head
         at = head & _MASK
@@ -133,14 +133,14 @@ class RingReader:
         return frames, list(_LOAN.iter_unpack(lent))
 
     def release(self) -> None:
-        """Give the room of the message that was taken back to the writer."""
+        """Return the room of the last taken message to the writer."""
         self.head = self._heads[self._index] = self.next
 
     def skip(self, tail: int) -> None:
-        """Take all up to there for one message, which is no use."""
+        """Take all bytes up to `tail` as one message, which is dropped."""
         self.next = tail
 
 
 def pack_loans(loans: Loans) -> bytes:
-    """Return the description of lent memory as it travels."""
+    """Return the description of lent memory as bytes for a message."""
     return b"".join(_LOAN.pack(*loan) for loan in loans)

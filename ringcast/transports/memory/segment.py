@@ -1,11 +1,12 @@
-"""The shared memory of a rank's inbox: a ring of bytes from each other rank of its host, and the words around them.
+"""Make and map segments: shared memory with a ring of bytes from each other rank of the host, and words around them.
 
-Each rank makes one segment: a memfd, which has no name, needs no file system, and is gone with the last process that
-maps it. Others open it through /proc, which the kernel allows to processes of the same user. A word has one writer; a
-message is written before the word that makes it visible, so that a rank that dies in between has sent nothing.
+Each rank makes one segment, its inbox: a memfd, which has no name, needs no file system, and is gone with the last
+process that maps it. Others open it through /proc, which the kernel allows to processes of the same user. A word has
+one writer; a message is written before the word that makes it visible, so that a rank that dies in between has sent
+nothing.
 
     head     token, closed | state | bell (cache lines of their own)
-    returns  how often memory that its reader has lent was taken back
+    returns  counts of loans of its reader's memory that were taken back
     tails    for each writer: bytes written so far       (the writer's)
     heads    for each writer: bytes read so far          (the reader's)
     wanting  for each writer: it waits for room          (the writer's; the reader clears it)
@@ -26,33 +27,33 @@ from ringcast.procs.libc import PROTECTED
 from ringcast.procs.procfs import lives
 from ringcast.wire.endpoint_card import EndpointCard
 
-# Bytes from one writer: more than a rank may send unasked, so that nothing waits for it to come back into a call. Only
-# the pages that are used take memory.
+# Bytes from one writer: more than a rank may send unasked, so that no message waits until its sender makes another
+# call. Only the pages that are used take memory.
 RING = 4 << 20
 _WORD = 8
-# Bytes of a message at most: with its first word, one fits into an empty ring, wherever that is.
+# Most bytes of a message: with its first word it fits into an empty ring, whatever the ring's position.
 LARGEST = RING // 2 - _WORD
 RETURNS = 512  # words that count how often lent memory was taken back, by its address
-_RETURNS = 256  # where they are
+_RETURNS = 256  # the place of these words
 _HEAD = _RETURNS + _WORD * RETURNS  # bytes of the words before the tables
-_LEFT = 8  # where the word is that its reader has left
+_LEFT = 8  # the place of the word that says that the reader has left
 STATE, BELL = 64, 128  # places of the words of 32 bits, each in a cache line of its own
 AWAKE, AT_FUTEX, AT_PIPE = 0, 1, 2  # values of the state: how its reader waits
-_NO_PROCESS = errno.ESRCH, errno.EINVAL, errno.ENOENT  # the others, if its number is that of another one's thread
-_SHORTAGE = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN  # of descriptors, or memory; here, not there
+_NO_PROCESS = errno.ESRCH, errno.EINVAL, errno.ENOENT  # EINVAL, ENOENT: the number is now a thread of another process
+_SHORTAGE = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN  # of descriptors, or memory, in this process
 _FORBIDDEN = errno.EACCES, errno.EPERM
 _NO_PIDFD = errno.ENOSYS, errno.EPERM  # of a kernel before 5.3, or a container that forbids it
 _NAME = "ringcast"
-_LINK = f"/memfd:{_NAME}"  # with which the name begins that /proc has for its descriptor
+_LINK = f"/memfd:{_NAME}"  # the beginning of the descriptor's name in /proc
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(fcntl, "F_SEAL_SHRINK") else 0
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentCard:
-    """How other ranks find a segment: its process, the descriptors there, what shows that it is the one."""
+    """The data by which other ranks find a segment: its process, descriptors there, and marks that identify it."""
 
     pid: int
-    started: int  # as that one is known by, and not by its number alone
+    started: int  # the start time of the process, which identifies it together with its number
     who: Credentials
     memory: int  # descriptor of the memfd in that process …
     pipe: int  # … and of the end of its pipe for writing
@@ -60,13 +61,13 @@ class SegmentCard:
     address: int  # of the segment in that process
 
     def __str__(self) -> str:
-        """Return it as text, which `parse` reads."""
+        """Return the card as text, which `parse` reads."""
         place = self.memory, self.pipe, self.token, self.address
         return ".".join(map(str, (self.pid, self.started, *self.who, *place)))
 
 
 def parse(text: str) -> SegmentCard | None:
-    """Return the card that a text holds; None if it holds none.
+    """Return the card in a text; None if the text holds none.
 
     >>> parse("12.880.0.0.1.2.0.3.3.5.7.99.4096").memory
     5
@@ -82,7 +83,7 @@ def parse(text: str) -> SegmentCard | None:
 
 
 class Segment:
-    """The tables of a mapped segment, and with the own one of a rank also the rings."""
+    """The tables of a mapped segment; in a rank's own segment the rings as well."""
 
     def __init__(self, memory: mmap.mmap, size: int) -> None:
         self.view, self._size = memoryview(memory), size
@@ -96,7 +97,7 @@ class Segment:
 
     @property
     def token(self) -> int:
-        """A random number that tells this segment from all others."""
+        """A random number that no other segment has."""
         return self._token[0]
 
     @property
@@ -105,7 +106,7 @@ class Segment:
         return bool(self.left[0])
 
     def mark_closed(self) -> None:
-        """Let writers know that nobody reads here any more."""
+        """Mark the segment, so that writers see that its reader has left."""
         self.left[0] = 1
 
     def set_token(self, token: int) -> None:
@@ -119,26 +120,26 @@ class Segment:
 
 
 def tables_size(size: int) -> int:
-    """Return how many bytes precede the rings, where `size` ranks may write: whole pages."""
+    """Return the number of bytes before the rings in a segment with `size` writers: whole pages."""
     return -(-(_HEAD + 3 * size * _WORD) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def ring_at(rank: int, size: int) -> int:
-    """Return where the ring of a writer begins."""
+    """Return the offset of a writer's ring."""
     return tables_size(size) + rank * RING
 
 
 def unreachable(card: SegmentCard, who: Credentials) -> str:
-    """Return why a process and that of a segment cannot reach each other's; empty if nothing is in the way.
+    """Return why this process and a segment's process cannot map each other's segments; empty if no obstacle is known.
 
-    The other process says the same of this one: ranks decide alike whether they share memory.
+    The other process decides the same about this one, so that both share memory or neither does.
     """
     reason = reason_not(who, card.who)
     return f"process {card.pid}: {reason}" if reason else ""
 
 
 def reachable(rank: int, cards: Sequence[EndpointCard]) -> tuple[dict[int, SegmentCard], dict[int, str]]:
-    """Return the segments on the system of a rank that it can map, and why it cannot map others there, by rank."""
+    """Return by rank the segments on a rank's system that it can map, and the reasons why it cannot map the others."""
     found: dict[int, SegmentCard] = {}
     reasons: dict[int, str] = {}
     system, _, text = cards[rank].memory.partition(" ")
@@ -160,12 +161,12 @@ def make(size: int) -> tuple[Segment, int]:
     """Make a segment into which `size` ranks may write; return it and its descriptor.
 
     Raises:
-        OSError: there is no memory, or no right to make one.
+        OSError: there is no memory, or this process may not make a segment.
     """
     descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, ring_at(size, size))
-        if _SEALS:  # else who truncates it could end its readers by a bus error
+        if _SEALS:  # else a process that truncates the segment could end its readers by a bus error
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
         memory = mmap.mmap(descriptor, ring_at(size, size))
     except BaseException:
@@ -179,14 +180,14 @@ def make(size: int) -> tuple[Segment, int]:
 def open_at(card: SegmentCard, who: Credentials, rank: int, size: int) -> tuple[Segment, memoryview, int]:
     """Map the tables of another rank's segment, and the ring in it that `rank` writes; open its pipe as well.
 
-    `who` are this rank's credentials, as its card tells them.
+    `who` are this rank's credentials, as in its card.
 
-    That is a descriptor by which a rank that waits in select or epoll is woken. It is opened now: later there may be no
-    descriptors left, or another process with that number. It is open for reading too, so that it never breaks.
+    The pipe wakes the other rank where it waits in select or epoll. It is opened now: later there may be no descriptors
+    left, or another process with that number. It is open for reading too, so that it never breaks.
 
     Raises:
-        FileNotFoundError: it is not there any more.
-        PermissionError: this process may not open it.
+        FileNotFoundError: the segment is gone.
+        PermissionError: this process may not open the segment.
         OSError: there is no memory, or there are no descriptors left.
     """
     if reason := unreachable(card, who):
@@ -197,10 +198,10 @@ def open_at(card: SegmentCard, who: Credentials, rank: int, size: int) -> tuple[
         if error.errno in _SHORTAGE:
             raise
         forbidden = error.errno in _FORBIDDEN
-    # Not within `except`: that error would keep what was mapped.
+    # Not within `except`: the error there would keep the mapped memory alive.
     if forbidden and _is_there(card):
         raise PermissionError(f"process {card.pid} does not let others open its files: {PROTECTED}")
-    # Another process has its number by now, or another file the number of its descriptor, of whatever kind.
+    # The process or the descriptor has ended, and another process or file of any kind may have its number.
     raise FileNotFoundError("its segment has been closed")
 
 
@@ -217,14 +218,14 @@ def _open(card: SegmentCard, rank: int, size: int) -> tuple[Segment, memoryview,
     if segment.token != card.token:
         raise FileNotFoundError("its segment has been closed")
     pipe = os.open(f"/proc/{card.pid}/fd/{card.pipe}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    if segment.closed:  # so that the descriptor may be another one there by now
+    if segment.closed:  # the number of the pipe may mean another file there by now
         os.close(pipe)
         raise FileNotFoundError("its segment has been closed")
     return segment, memoryview(ring), pipe
 
 
 def _is_there(card: SegmentCard) -> bool:
-    """Return whether a process still is the one of the card, and may still have its segment."""
+    """Return whether the card's process still lives, and may still have its segment."""
     try:
         if not os.readlink(f"/proc/{card.pid}/fd/{card.memory}").startswith(_LINK):
             return False
@@ -239,7 +240,7 @@ def watch(card: SegmentCard) -> int:
     """Return a descriptor that becomes readable when the process has ended; -1 where the system has none.
 
     Raises:
-        FileNotFoundError: it has ended already.
+        FileNotFoundError: the process has ended already.
         OSError: there are no descriptors left.
     """
     try:

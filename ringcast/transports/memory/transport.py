@@ -1,13 +1,14 @@
-"""Ranks as processes of one host, joined by shared memory: a ring from each rank to each other one.
+"""Move messages between processes of one host by shared memory: a ring from each rank to each other one.
 
-Small messages are copied into the ring of their reader's segment. Of larger ones the sender tells where they are, and
-the receiver copies them once, out of the sender's memory into its own. A rank that has nothing to read looks a few
-times, and then waits at a futex; where it waits for sockets too, at a pipe. Where ranks share processors, it lets
-others run between two looks, so that a processor is not idle when the message comes: to wake one of a virtual machine
-takes 35 to 80 us.
+Small messages are copied into the ring of their reader's segment. For a larger message the sender sends only its
+address, and the receiver copies it once, out of the sender's memory into its own. A rank that has nothing to read looks
+a few times, and then waits at a futex; where it waits for sockets too, at a pipe. Where ranks share processors, it lets
+others run between two looks, so that a processor is not idle when the message comes: to wake an idle processor of a
+virtual machine takes 35 to 80 us.
 
-No wake-up is lost: a reader says that it waits before it looks for the last time, a writer publishes before it looks
-whether the reader waits, and between the two each takes a lock, which on x86 makes what was written visible to all.
+No wake-up is lost: a reader marks that it waits before it looks for the last time, a writer publishes its message
+before it looks whether the reader waits, and between the two steps each takes a lock, which on x86 makes all earlier
+writes visible to others.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from ringcast.transports.memory.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, R
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
 LOOK = 0.1  # seconds between two looks whether a peer that reads nothing still lives
-FEWEST, MOST = 16, 8192  # times that a rank looks before it waits; each takes 0.1 us, and all together SHORT …
-MOST_YIELDS = 128  # … and most where it lets others run in between, which takes 0.5 us where no other wants to
-SHORT = 500e-6  # seconds of a wait in place of which a rank should have looked more often
+FEWEST, MOST = 16, 8192  # looks before a wait; each takes 0.1 us, and all together SHORT at most …
+MOST_YIELDS = 128  # … and most looks where others may run in between, which takes 0.5 us if none wants to
+SHORT = 500e-6  # seconds; after a shorter wait a rank looks more often before the next one
 _BELLS = (1 << 32) - 1
 
 
 class ShmTransport:
-    """One rank's segment and the rings into those of the others; fulfils `Transport`."""
+    """One rank's segment, and its rings in the others' segments; fulfils `Transport`."""
 
     clock = staticmethod(time.monotonic)
 
     def __init__(self, rank: int, size: int, *, spin: bool = False) -> None:
-        """Make the segment of this rank, one of `size`. With `spin` each rank of the host has a processor of its own.
+        """Make the segment of this rank, one of `size`. Pass `spin` if each rank of the host has its own processor.
 
         Raises:
             OSError: the system gives no shared memory, or no descriptors.
@@ -62,17 +63,17 @@ class ShmTransport:
         self._pipe_waits.register(self._pipe[0], select.POLLIN)
         let_family_read()
         self._futex = Futex(self._own.view[BELL : BELL + 4])
-        self._bells = count(rank + size, size)  # no other rank rings with these numbers, nor is one there at first
+        self._bells = count(rank + size, size)  # numbers that no other rank rings with, and that no bell has at first
         self._readers = [RingReader(self._own.ring(source), self._own.heads, source) for source in range(size)]
         self._consumed = memoryview(bytearray(8 * size)).cast("Q")  # the tails up to which messages were taken
         self.lenders = frozenset[int]()
         self._links: dict[int, _Link] = {}
         self._unmapped: dict[int, OSError] = {}
-        self.unsent: dict[int, _Link] = {}  # those with messages that wait for room
+        self.unsent: dict[int, _Link] = {}  # links with messages that wait for room
         self._injected: deque[Sequence[bytes]] = deque()
         self._fence, self._door = threading.Lock(), threading.RLock()
         self._unread = -1  # the rank whose message is still in its ring
-        self._served = 0  # the rank of which the last message was
+        self._served = 0  # the rank to look at first for the next message
         self._looks, self._most = FEWEST, MOST if spin else MOST_YIELDS
         self._yield = None if spin else os.sched_yield
         self._with_pipe = False  # whether the caller waits with the descriptor
@@ -80,26 +81,26 @@ class ShmTransport:
 
     @property
     def card(self) -> SegmentCard:
-        """How other ranks of this host find the segment."""
+        """The card by which other ranks of this host find the segment."""
         address = self._futex.address - BELL
         place = self._descriptor, self._pipe[1], self._own.token, address
         return SegmentCard(os.getpid(), started(os.getpid()), self._who, *place)
 
     def meet(self, cards: Mapping[int, SegmentCard]) -> Mapping[int, OSError]:
-        """Map the segments of other ranks of this host, and return why some of them cannot be, by rank.
+        """Map the segments of other ranks of this host, and return the errors by rank.
 
-        FileNotFoundError: the rank has left already.
+        FileNotFoundError among them means that the rank has left already.
         """
         for peer, card in cards.items():
             try:
                 self._links[peer] = _Link(peer, card, self._who, self._rank, self._size, self._bells)
             except OSError as error:
-                self._unmapped[peer] = error.with_traceback(None)  # which would keep what was mapped
+                self._unmapped[peer] = error.with_traceback(None)  # a traceback would keep the mapped memory
         self.lenders = frozenset(self._links)
         return self._unmapped
 
     def connect(self, peers: Sequence[int]) -> None:
-        """Nothing to do: `meet` has mapped all segments."""
+        """Do nothing: `meet` has mapped all segments."""
 
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
         pieces = [_place(piece) for piece in memory]
@@ -125,7 +126,7 @@ class ShmTransport:
             self._push(peer, link)
 
     def _push(self, peer: int, link: _Link) -> None:
-        """Write what waits for room, as far as there is some; the reader wakes this rank when there is more."""
+        """Write queued messages as far as there is room; the reader wakes this rank when there is more room."""
         self.unsent[peer] = link
         link.put_queued(self._fence)
         while link.queue:
@@ -145,7 +146,7 @@ class ShmTransport:
             self._come_to()
         if self._own.tails != self._consumed or self._injected:
             return self._next()
-        served = unsent and not self.unsent  # for which the caller may have waited
+        served = unsent and not self.unsent  # the caller may have waited for this
         left = 0 if served else SLICE if deadline is None else min(deadline - self.clock(), SLICE)
         if left <= 0 and not self._with_pipe:
             return None
@@ -160,7 +161,7 @@ class ShmTransport:
         return self._next()
 
     def _come_to(self) -> None:
-        """Do what comes first after a wait: the caller's, if that waits with the descriptor, or an own one."""
+        """Begin again after a wait of this object, or of a caller with the descriptor: note it, and push messages."""
         if self._with_pipe:
             self._own.state[0] = AWAKE
             _drain(self._pipe[0])
@@ -175,7 +176,7 @@ class ShmTransport:
         return self._own.tails != self._consumed or bool(self._injected)
 
     def _look_again(self, seconds: float) -> bool:
-        """Look a few times, more often if waits were short lately; return whether there is something."""
+        """Look for news a few times, more often if waits were short lately; return whether there are some."""
         if seconds <= 0:
             return False
         own, consumed, injected, let_others_run = self._own.tails, self._consumed, self._injected, self._yield
@@ -196,10 +197,10 @@ class ShmTransport:
         own.state[0] = AT_PIPE if self._with_pipe else AT_FUTEX
         with self._fence:
             pass
-        bell = own.bell[0]  # before the last look: who rings after it changes the number
-        if self.unsent:  # who has made room since the last look has seen that this rank does not wait
+        bell = own.bell[0]  # before the last look: a later ring changes the number
+        if self.unsent:  # a reader that has made room since the last look saw no waiting rank, and did not wake it
             self._push_all()
-            seconds = seconds if self.unsent else 0.0  # the caller may have waited for that
+            seconds = seconds if self.unsent else 0.0  # the caller may wait until all is sent
         if self._news():
             own.state[0] = AWAKE
             return True
@@ -210,7 +211,7 @@ class ShmTransport:
         return self._news()
 
     def _next(self) -> MemoryArrival | None:
-        """Return a message, of each rank in turn."""
+        """Return the next message, from each rank in turn; None if there is none."""
         if self._injected:
             return MemoryArrival(self._injected.popleft())
         tails, consumed, size = self._own.tails, self._consumed, self._size
@@ -220,20 +221,20 @@ class ShmTransport:
                 self._served = source + 1 if source + 1 < size else 0
                 return self._take(source, tails[source])
             source = source + 1 if source + 1 < size else 0
-        return None  # a writer has taken back what it had written
+        return None  # a writer has reset its tail
 
     def _take(self, source: int, tail: int) -> MemoryArrival | None:
         reader = self._readers[source]
         try:
             frames, lent = reader.take(tail)
-        except ValueError:  # it writes something else there: what is missing then shows by the protocol's numbers
+        except ValueError:  # the peer wrote no message: the protocol's numbers will show the missing ones
             reader.skip(tail)
             self._consumed[source] = tail
             self._release(source)
             return None
         self._consumed[source] = reader.next
         if lent:
-            link = self._links.get(source)  # none, if it has left before it was met: that shows with the answer
+            link = self._links.get(source)  # None if the rank left before it was met; the answer to it will fail
             loan = link.loan(lent) if link is not None else None
             arrival = MemoryArrival([bytes(frame) for frame in frames], loan)
         elif len(frames) == 1:
@@ -245,7 +246,7 @@ class ShmTransport:
         return arrival
 
     def _release(self, source: int) -> None:
-        """Give the room of a message back, and wake the writer if it waits for that."""
+        """Give the room of a message back, and wake the writer if it waits for room."""
         self._unread = -1
         self._readers[source].release()
         with self._fence:
@@ -257,18 +258,18 @@ class ShmTransport:
                 link.wake()
 
     def inject(self, frames: Sequence[bytes]) -> None:
-        with self._door:  # which the handler of a signal may enter once more
+        with self._door:  # reentrant, for the handler of a signal
             if self._closed:
                 return
             self._injected.append(frames)
-            with threading.Lock():  # a new one: the fence of the thread that polls may be taken
+            with threading.Lock():  # a new lock as fence: the polling thread may hold its own
                 pass
             _wake(self._own, self._futex, self._pipe[1], next(self._bells))
 
     def fileno(self) -> int:
         if not self._with_pipe:
             self._with_pipe = True
-            os.write(self._pipe[1], b"\0")  # so that the caller looks once
+            os.write(self._pipe[1], b"\0")  # makes the caller look once
         return self._pipe[0]
 
     def close(self, within: float | None = None) -> None:
@@ -283,7 +284,7 @@ class ShmTransport:
             self._give_back()
 
     def _deliver(self, seconds: float) -> None:
-        """Write what waits for room, and wait for more; what arrives meanwhile is dropped."""
+        """Write queued messages, and wait for room; messages that arrive meanwhile are dropped."""
         for peer in [peer for peer, link in self.unsent.items() if link.gone()]:
             del self.unsent[peer]
         self._come_to()
@@ -293,7 +294,7 @@ class ShmTransport:
             self._wait(seconds)
 
     def _give_back(self) -> None:
-        """Close the descriptors, and unmap all memory, also where somebody keeps this object."""
+        """Close the descriptors, and unmap all memory, even if a reference to this object is kept."""
         with self._door:
             self._closed = True
             del self._own, self._futex
@@ -307,7 +308,7 @@ class ShmTransport:
 
 
 class _Link:
-    """The way to one other rank: its tables, the ring that this rank writes there, and how it is woken."""
+    """The way to one other rank: its tables, this rank's ring there, and the means to wake it."""
 
     def __init__(
         self, peer: int, card: SegmentCard, who: Credentials, rank: int, size: int, bells: Iterator[int]
@@ -328,12 +329,12 @@ class _Link:
         self._futex = Futex(self._segment.view[BELL : BELL + 4])
         self._memory = ForeignMemory(card.pid)
         self._looked = 0.0
-        if self.ended():  # so that it may be another process of which this is the memory
+        if self.ended():  # then the mapped memory may be another process's
             self.close()
             raise FileNotFoundError(f"process {card.pid} has ended")
 
     def put_queued(self, fence: threading.Lock) -> bool:
-        """Write what waits, as far as there is room; return whether something was written."""
+        """Write queued messages as far as there is room; return whether any was written."""
         written = False
         while self.queue and self.ring.put(*self.queue[0]):
             self.queue.popleft()
@@ -369,11 +370,11 @@ class _Link:
         return bool(self._ends.poll(0))
 
     def returned(self, count: int, before: int) -> bool:
-        """Return whether memory that the other rank has lent may have been taken back, or that rank has left."""
+        """Return whether the other rank may have taken back a loan with this count, or has left."""
         return self._segment.returns[count % RETURNS] != before or self._segment.closed
 
     def loan(self, pieces: Loans) -> ShmLoan:
-        """Return the memory that this rank has lent."""
+        """Return the loan of these pieces of the other rank's memory."""
         return ShmLoan(self, self._peer, self._memory, pieces)
 
     def close(self) -> None:
@@ -395,7 +396,7 @@ class ShmLoan:
     def __init__(self, link: _Link, peer: int, memory: ForeignMemory, pieces: Loans) -> None:
         self._link, self._peer, self._memory = link, peer, memory
         self._returns, *self._pieces = pieces
-        self._index = self._at = 0  # the piece, and the byte in it, that come next
+        self._index = self._at = 0  # the next piece, and the next byte in it
 
     def read_into(self, view: memoryview) -> int:
         done = 0
@@ -409,21 +410,21 @@ class ShmLoan:
             done, self._at = done + length, self._at + length
             if self._at == size:
                 self._index, self._at = self._index + 1, 0
-        if self._link.ended():  # what was read may be the memory of another process with its number
+        if self._link.ended():  # the bytes may be from another process with the same number
             raise LinkLost(self._peer, "its process has ended")
-        if self._link.returned(*self._returns):  # after the copy, as what changes the memory comes after that word
+        if self._link.returned(*self._returns):  # after the copy: a sender changes the count before the memory
             raise LoanWithdrawn(f"rank {self._peer} has given up the call in which it had lent this memory")
         return done
 
 
 def _wake(own: Segment, futex: Futex, pipe: int, bell: int) -> None:
-    """Wake the reader of a segment if it waits; by its pipe, or by a number at its bell that nobody else uses."""
+    """Wake the reader of a segment if it waits: by its pipe, or by `bell`, a number that no other rank rings with."""
     state = own.state[0]
     if state == AT_FUTEX:
         own.bell[0] = bell & _BELLS
         futex.wake()
     elif state == AT_PIPE:
-        with suppress(BlockingIOError):  # it is full of such bytes
+        with suppress(BlockingIOError):  # the pipe is full, so the reader wakes anyway
             os.write(pipe, b"\0")
 
 
@@ -433,12 +434,12 @@ def _drain(pipe: int) -> None:
 
 
 def _count_of(pieces: Loans) -> int:
-    """Return which word counts how often this memory was taken back; others may have the same one."""
+    """Return the index of the word that counts the returns of this memory; other memory may share the word."""
     return sum(address >> 4 for address, size in pieces if size) % RETURNS
 
 
 def _place(piece: memoryview) -> tuple[int, int]:
-    """Return address and size of bytes in memory, also of those that cannot be written."""
+    """Return address and size of bytes in memory, also of read-only ones."""
     if not piece.readonly and piece:
         return address_of(piece), len(piece)
     return np.frombuffer(piece, np.uint8).__array_interface__["data"][0], len(piece)

@@ -1,1 +1,1 @@
-"""Stream sockets between ranks: the transport, how it listens and greets, and the two directions of a connection."""
+"""Move messages between ranks by stream sockets: listening, greeting, and the two directions of a connection."""

@@ -1,14 +1,14 @@
-"""The port of a rank: accepts connections, and admits those of members.
+"""Accept connections at the port of a rank, and admit the members' connections.
 
-Few wait: as many as the job has members, and `STRANGERS`. More than that are borne for one second, but never more than
-`CROWD` beside the members: then the oldest are closed first, of those that have named a member the last. None waits
-longer than `HANDSHAKE`, once the members are known. Of those that have named the same member, as anybody can who has
-seen its certificate, the newest `CLAIMS` stay: a handshake takes memory. A member that was closed in this way tries
-again.
+As many connections may wait as the job has members, plus `STRANGERS`. More may wait for one second, but never more than
+`CROWD` beside the members: then the oldest are closed, first the ones that have not named a member. No connection waits
+longer than `HANDSHAKE`, once the members are known. A stranger who has seen a member's certificate can name that
+member; so of the connections that named the same member the newest `CLAIMS` stay, because a handshake takes memory. A
+member whose connection was closed in this way tries again.
 
-All of this happens in the thread that uses the transport, while it polls, and the work for connections that end
-without being admitted takes at most one part in `SHARE` of its time: then the door rests. Meanwhile connections wait in
-the kernel, which takes `BACKLOG` of them.
+All of this happens in the thread that uses the transport, while it polls. The work for connections that end without
+admission takes at most one part in `SHARE` of the thread's time; beyond that the door rests. Meanwhile connections wait
+in the kernel, which takes `BACKLOG` of them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ringcast.transports.sockets.tcp import accepted
 from ringcast.transports.sockets.watcher import IN, Watcher
 
 HANDSHAKE = 60.0  # seconds
-PAUSE = 0.1  # seconds after which a port is opened again, for which there were no files left
-_LAST = 1 << 12  # bytes that a stranger may have said after his hello
+PAUSE = 0.1  # seconds of rest after an accept that failed for lack of files or memory
+_LAST = 1 << 12  # bytes that a stranger may have sent after the hello
 CLAIMS = 16  # connections that may be in a handshake in the name of one member
 SHARE = 4  # of the time, in which the work for strangers is one part
 _AT_ONCE = 64  # connections that are accepted before something else is done
@@ -39,7 +39,7 @@ RankOf: TypeAlias = Callable[[bytes], int | None]
 
 
 class Door:
-    """The connections of one port that are not admitted yet; those that are go to `enter`, with rank and encryption."""
+    """The connections of one port that are not admitted yet; admitted ones go to `enter`, with rank and encryption."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class Door:
         tls: TlsServer | None,
         work: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`watcher` is that of the transport; `work` tells the processor time of this thread."""
+        """Serve `listener`; `watcher` is the transport's, `work` returns the processor time of this thread."""
         self._listener, self._outer, self._enter, self._tls, self._work = listener, watcher, enter, tls, work
-        self._watcher = Watcher()  # of the port and of those who wait, so that it can rest from all of them at once
+        self._watcher = Watcher()  # of the port and the waiting connections, so that all of them can rest at once
         self._most, self._crowd = members + STRANGERS, members + CROWD
-        self.rank_of: RankOf | None = None  # None: it is not known yet who the members are
+        self.rank_of: RankOf | None = None  # None: the members are not known yet
         self.strangers = 0  # connections that are not admitted, whether they wait or have ended
         self._silent: dict[int, _Newcomer] = {}  # by their files, in the order in which they came, …
-        self._named: dict[int, _Newcomer] = {}  # … and those that have named a member
+        self._named: dict[int, _Newcomer] = {}  # … and the same for connections that have named a member
         self._wasted = 0.0  # seconds of work for connections that have ended, since the last rest
         self._rests_until = 0.0
         self.due = inf  # the time at which `look` has something to do
@@ -66,7 +66,7 @@ class Door:
         watcher.add(self._watcher.fileno(), IN, self._serve)
 
     def admit(self, rank_of: RankOf) -> None:
-        """Admit those of whose claims `rank_of` returns a rank, and nobody else. Called once."""
+        """Admit a connection only if `rank_of` returns a rank for its claim. Called once."""
         self.rank_of = rank_of
         for newcomer in [*self._silent.values()]:
             newcomer.since = time.monotonic()
@@ -84,13 +84,13 @@ class Door:
             for newcomer in [*waiting.values()]:
                 age = now - newcomer.since
                 if age < GRACE or (too_many <= 0 and (age < HANDSHAKE or self.rank_of is None)):
-                    break  # those behind it came later
+                    break  # the following ones came later
                 newcomer.end()
                 too_many -= 1
         self._plan()
 
     def close(self) -> None:
-        """Close the port, and all that wait; idempotent."""
+        """Close the port, and all waiting connections; idempotent."""
         self._outer.remove(self._watcher.fileno())
         self._watcher.remove(self._listener.fileno())
         self._listener.close()
@@ -107,7 +107,7 @@ class Door:
         self.due = min([self._rests_until or inf, *(since + wait for since in oldest)])
 
     def _serve(self) -> None:
-        """Do what there is to do, and rest if it was in vain."""
+        """Serve the port and the waiting connections, and rest if time was spent on refused ones."""
         self._watcher.wait(0)
         if self._wasted:
             self._rest((SHARE - 1) * self._wasted)
@@ -125,9 +125,9 @@ class Door:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
                 break
-            except ConnectionError:  # it has ended already
+            except ConnectionError:  # the connection has ended already
                 continue
-            except OSError:  # no files are left, or no memory
+            except OSError:  # no descriptors are left, or no memory
                 self._make_room()
                 break
             accepted(sock)
@@ -135,19 +135,19 @@ class Door:
             newcomer = _Newcomer(self, sock, self._work() - begun)
             self._silent[newcomer.file] = newcomer
             self._watcher.add(newcomer.file, IN, newcomer.resume)
-            newcomer.resume()  # what it says is mostly there
+            newcomer.resume()  # its hello has mostly arrived already
         self._thin()
         self._plan()
 
     def _thin(self) -> None:
-        """Close the oldest where far too many wait."""
+        """Close the oldest connections if more than the crowd's bound wait."""
         waiting = [*self._silent.values(), *self._named.values()]
         if len(waiting) > self._crowd:
             for newcomer in waiting[: len(waiting) - self._crowd + SLACK]:
                 newcomer.end()
 
     def _make_room(self) -> None:
-        """Close one that waits; or the port, for a moment: the kernel would tell of those in front of it at once."""
+        """Close one waiting connection; without one rest a moment, or epoll would report the port again at once."""
         for waiting in self._silent, self._named:
             if waiting:
                 next(iter(waiting.values())).end()
@@ -199,9 +199,9 @@ class _Newcomer:
                 self._events = events
 
     def end(self, last: bytes = b"") -> None:
-        """Close the connection, with a last word.
+        """Close the connection, after the bytes `last`.
 
-        What was not read is read first: else the kernel would reset the connection, and drop the last word.
+        Unread bytes are read first: else the kernel would reset the connection, and drop `last`.
         """
         begun = self._door._work()
         self._forget()

@@ -1,7 +1,7 @@
-"""Messages on a byte stream: the number of frames and their lengths, u32 each in little-endian, and the frames.
+"""Write and parse messages on a byte stream: the number of frames and their lengths, u32 little-endian, and the frames.
 
-Under TLS a message travels in records of `RECORD` bytes, the last of which is shorter: so whoever has its lengths knows
-how many bytes of the connection it takes.
+Under TLS a message travels in records of `RECORD` bytes, with a shorter last one: so the lengths determine how many
+bytes of the connection the message takes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ringcast.wire.header import LARGEST_FRAME
 
 _ONE = struct.Struct("<II")
 _COUNT = struct.Struct("<I")
-START = _ONE.size  # bytes without which nothing can be said of a message
+START = _ONE.size  # bytes of a message that must have come before its lengths can be known
 MOST_FRAMES = LARGEST_FRAME // 4
 LARGEST_MESSAGE = 16 * LARGEST_FRAME  # bytes; more closes the connection
 _PIECE = 16 * RECORD  # bytes that TLS encrypts at once
-_BUFFERS = 1000  # that the kernel takes at once; it is allowed to take 1024
+_BUFFERS = 1000  # buffers in one call of the kernel, whose limit is 1024
 
 
 class Malformed(ConnectionError):
@@ -27,7 +27,7 @@ class Malformed(ConnectionError):
 
 
 def lengths(frames: Sequence[Frame]) -> tuple[bytes, int]:
-    """Return what goes in front of the frames, and the length of both together."""
+    """Return the prefix with the frames' lengths, and the length of the whole message."""
     if len(frames) == 1:
         size = len(frames[0])
         return _ONE.pack(1, size), START + size
@@ -36,7 +36,7 @@ def lengths(frames: Sequence[Frame]) -> tuple[bytes, int]:
 
 
 def start_of(memory: bytearray, at: int) -> tuple[int, tuple[int, ...] | None]:
-    """Return how long the lengths of a message are that starts there; and, if it has one frame, the length of that.
+    """Return the size of the prefix of the message that starts at `at`; and for one frame also the frame's length.
 
     Raises:
         Malformed: this is no message.
@@ -52,10 +52,10 @@ def start_of(memory: bytearray, at: int) -> tuple[int, tuple[int, ...] | None]:
 
 
 def sizes_of(memory: bytearray, at: int, prefix: int) -> tuple[int, ...]:
-    """Return the lengths of a message's frames; `prefix` is how long all of these are.
+    """Return the lengths of a message's frames; `prefix` is the size of the message's prefix.
 
     Raises:
-        Malformed: one is too long, or all together are.
+        Malformed: a frame, or the whole message, is too long.
     """
     sizes = struct.unpack_from(f"<{prefix // 4 - 1}I", memory, at + _COUNT.size)
     if max(sizes) > LARGEST_FRAME or sum(sizes) > LARGEST_MESSAGE:
@@ -64,14 +64,14 @@ def sizes_of(memory: bytearray, at: int, prefix: int) -> tuple[int, ...]:
 
 
 def in_buffers(message: Sequence[Frame]) -> Sequence[Frame]:
-    """Return the pieces in which a message is handed to the kernel."""
+    """Return the pieces in which a message goes to the kernel."""
     return message if len(message) <= _BUFFERS else [b"".join(message)]
 
 
 def in_records(message: Sequence[Frame], total: int) -> Iterator[Frame]:
-    """Yield the pieces in which a message of `total` bytes is encrypted: records of full length, but for the last.
+    """Yield the pieces in which a message of `total` bytes is encrypted: records of full length, except the last one.
 
-    Only what two frames share a record with is copied.
+    Only bytes of records with parts of several frames are copied.
     """
     if total <= RECORD:
         yield b"".join(message)

@@ -1,9 +1,9 @@
-"""How a connection between two ranks begins. It carries the messages of the rank that has made it, in one direction.
+"""Begin a connection between two ranks. It carries messages in one direction, from the rank that has made it.
 
-The client says hello: that it speaks this protocol, and who it is. With TLS that is its certificate, which is public,
-else a digest of the job's addresses. With TLS a handshake follows, in which both prove their private keys. When the
-server has admitted the client, it says so, and only then the client sends messages; so a connection that ends before
-may be made anew, and nothing is lost.
+The client sends a hello: the protocol's name and its claim to be a member. With TLS the claim is its certificate, which
+is public, else a digest of the job's addresses. With TLS a handshake follows, in which both prove their private keys.
+When the server has admitted the client, it sends a welcome, and only then the client sends messages; so a connection
+that ends before may be made anew, and nothing is lost.
 
 Each side is a generator: it yields the events to wait for before it is to go on (0: none, until the members are known).
 """
@@ -24,14 +24,14 @@ from ringcast.transports.sockets.watcher import IN, OUT
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[int, None, Result]
 
-MOST_SAID = 4096  # bytes that either end may say in the handshake; it takes less than half of that
-_HELLO = struct.Struct("<8sBBH")  # name and version of the protocol, whether TLS follows, bytes of what tells who it is
+MOST_SAID = 4096  # bytes that either end may send in the handshake, which takes less than half of them
+_HELLO = struct.Struct("<8sBBH")  # name and version of the protocol, whether TLS follows, bytes of the claim
 _NAME, _VERSION = b"ringcast", 1
-_WELCOME, REFUSED = _NAME + b" welcome", _NAME + b" refuses"  # the latter in the clear, in answer to the hello
+_WELCOME, REFUSED = _NAME + b" welcome", _NAME + b" refuses"  # the refusal is sent in the clear, in answer to the hello
 
 
 class Refused(ConnectionError):
-    """The other end is not who it should be, or does not take this one for a member."""
+    """The other end is not the expected rank, or does not admit this one."""
 
 
 class Line(Protocol):
@@ -46,22 +46,22 @@ class Members(Protocol):
 
     @property
     def known(self) -> bool:
-        """Whether that is known already."""
+        """Whether the members are known already."""
 
     def rank_of(self, claim: bytes) -> int | None:
-        """Return the rank of who says so, a negative number if that does not tell it; None of a stranger."""
+        """Return the rank that makes this claim; a negative number if the claim shows no rank; None for a stranger."""
 
 
 def hello(claim: bytes, *, secure: bool) -> bytes:
-    """Return what a client says first; `claim` is its certificate, or the digest of the job and a random number."""
+    """Return a client's hello; `claim` is its certificate, or the digest of the job and a random number."""
     return _HELLO.pack(_NAME, _VERSION, secure, len(claim)) + claim
 
 
 def call(line: Line, said: bytes, tls: TlsClient | None, key: str) -> Steps[None]:
-    """Make the connection that is begun: say hello, and wait until the server, which has this `key`, admits it.
+    """Greet a server: send the hello `said`, and wait until the server, which must have this `key`, admits this rank.
 
     Raises:
-        OSError: it is not made; `Refused` if the other end is somebody else, or does not admit this one.
+        OSError: the connection failed; `Refused` if the other end has another key, or does not admit this rank.
     """
     yield OUT
     if code := line.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -91,7 +91,7 @@ def answer(line: Line, members: Members, tls: TlsServer | None) -> Steps[int]:
     claim = yield from _receive(line.sock, size)
     if not members.known:
         yield 0
-    rank = members.rank_of(claim) if members.known else None  # else it is gone: nothing else could happen
+    rank = members.rank_of(claim) if members.known else None  # resumed before the members are known: the client is gone
     if rank is None:
         raise Refused("a stranger")
     welcome = _WELCOME
@@ -118,7 +118,7 @@ def _shake(sock: socket.socket, stream: TlsStream) -> Steps[None]:
             left -= yield from _feed(sock, stream, left)
         except ssl.SSLError:
             with suppress(OSError):
-                sock.send(stream.unsent())  # it says why
+                sock.send(stream.unsent())  # TLS's alert with the reason
             raise
         else:
             yield from _send(sock, stream.unsent())
@@ -126,7 +126,7 @@ def _shake(sock: socket.socket, stream: TlsStream) -> Steps[None]:
 
 
 def _decrypt(sock: socket.socket, stream: TlsStream, size: int) -> Steps[bytes]:
-    """Receive at most `size` bytes, which come in one record."""
+    """Receive at most `size` bytes of one record."""
     data = memoryview(bytearray(size))
     while True:
         try:
@@ -136,7 +136,7 @@ def _decrypt(sock: socket.socket, stream: TlsStream, size: int) -> Steps[bytes]:
 
 
 def _feed(sock: socket.socket, stream: TlsStream, most: int) -> Steps[int]:
-    """Receive what comes, `most` bytes at most, and feed it to TLS; return how many bytes."""
+    """Receive at most `most` bytes, feed them to TLS, and return their number."""
     while True:
         try:
             data = sock.recv(most)
@@ -158,7 +158,7 @@ def _send(sock: socket.socket, data: bytes) -> Steps[None]:
 
 
 def _receive(sock: socket.socket, size: int) -> Steps[bytes]:
-    """Receive exactly `size` bytes: what follows is for somebody else."""
+    """Receive exactly `size` bytes: the bytes after them belong to another reader."""
     data = b""
     while len(data) < size:
         try:

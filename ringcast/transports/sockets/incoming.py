@@ -1,9 +1,9 @@
-"""The messages that come from one rank.
+"""Read the messages from one rank.
 
-Small ones are read many at once, into memory of this connection. Of a larger one only the beginning is: the rest stays
-in the kernel until all of it has come, and goes from there straight into the reader's memory. So nobody ever waits in
-the middle of a message for a sender that may have ended. The kernel does not wake us before (SO_RCVLOWAT); where it
-has no room for all, the message is put together in memory of this connection.
+Small messages are read many at once, into memory of this connection. Only the beginning of a larger message is read
+there: the rest stays in the kernel until all of it has come, and goes from there straight into the reader's memory. So
+a reader never waits in the middle of a message for a sender that may have ended. The kernel does not wake us before all
+has come (SO_RCVLOWAT); where it has no room for all, the message is put together in memory of this connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ringcast.transports.base import Frame
 from ringcast.transports.sockets.framing import START, sizes_of, start_of
 from ringcast.transports.sockets.source import CAN_WAIT, Source
 
-_ROOM = 2 * RECORD  # bytes of the memory; what is left of a message in it, and another record, fit in
+_ROOM = 2 * RECORD  # bytes of the memory: room for the unread rest of a message and another record
 
 
 class Incoming:
@@ -24,14 +24,14 @@ class Incoming:
 
     def __init__(self, sock: socket.socket, rank: int, source: Source) -> None:
         self.sock, self.rank, self._source = sock, rank, source
-        self.queued = False  # whether somebody looks for messages here already
+        self.queued = False  # whether the transport will look for messages here already
         self._own = self._memory = bytearray(_ROOM)
         self._own_view = self._view = memoryview(self._memory)
-        self._start = self._end = 0  # of what is unread in the memory
-        self._awaited = 0  # bytes of a message, the rest of which is awaited in the kernel
+        self._start = self._end = 0  # of the unread bytes in the memory
+        self._awaited = 0  # bytes of a message whose rest is awaited in the kernel
 
     def fill(self) -> bool:
-        """Take what has come, never waiting; return whether that may complete a message.
+        """Take the bytes that have come, without a wait; return whether they may complete a message.
 
         Raises:
             OSError: the connection has ended.
@@ -58,7 +58,7 @@ class Incoming:
         """Return the next message; None if not all of it has come.
 
         Raises:
-            Malformed: what comes is no message.
+            Malformed: the bytes are no message.
             OSError: the connection has ended.
         """
         while (arrival := self._first()) is None and not self._awaited and self._source.readable:
@@ -120,7 +120,7 @@ class Incoming:
                 got = 0
             except OSError as error:
                 raise LinkLost(self.rank, str(error)) from error
-            if not got:  # a member that does not keep to the records; it could keep us waiting
+            if not got:  # the member violates the layout of records, and could keep us waiting
                 raise LinkLost(self.rank, "what it sends is not what it announces")
             done += got
 
@@ -140,7 +140,7 @@ class Incoming:
             size -= len(part)
 
     def _room(self) -> memoryview:
-        """Return memory for what is read next: of the own memory so much that little of a large message is copied."""
+        """Return memory for the next read; of the own memory only so much that little of a large message is copied."""
         if self._memory is not self._own:  # there is room for one message, and for nothing behind it
             return self._view[self._end :]
         if self._start and len(self._memory) - self._end < RECORD:
@@ -148,11 +148,11 @@ class Incoming:
         return self._view[self._end : self._end + RECORD]
 
     def _may_stay(self, total: int) -> bool:
-        """Return whether the rest of a message, which is too long for the memory, is left in the kernel."""
+        """Return whether the rest of a message that is too long for the memory can stay in the kernel."""
         return CAN_WAIT and total > _ROOM and self._memory is self._own
 
     def _await(self, total: int) -> None:
-        """Go on when the rest of a message has come, the beginning of which is here."""
+        """Go on when the kernel has the rest of the message whose beginning is in the memory."""
         if self._may_stay(total):
             self._awaited = total
             self._source.tell_of(total - (self._end - self._start))
@@ -160,7 +160,7 @@ class Incoming:
             self._await_here(total)
 
     def _await_here(self, total: int) -> None:
-        """Go on when there are so many bytes in the memory."""
+        """Go on when the memory has `total` bytes."""
         if total > len(self._memory):
             self._enlarge(total)
 
@@ -170,7 +170,7 @@ class Incoming:
         self._move_to(memory, memoryview(memory))
 
     def _rest(self) -> None:
-        """Begin again at the start of the own memory, as nothing is unread."""
+        """Begin again at the start of the own memory; call this when no byte is unread."""
         self._start = self._end = 0
         self._memory, self._view = self._own, self._own_view
 
@@ -211,7 +211,7 @@ class Arrival:
         """Drop the frames that were not read.
 
         Raises:
-            LinkLost: the connection breaks off before their end, or did so when one of them was read.
+            LinkLost: the connection breaks off before their end, or did so at the read of one of them.
         """
         if self._next < len(self._sizes):
             self.connection.skip(sum(self._sizes[self._next :]))

@@ -1,7 +1,8 @@
-"""The messages that go to one rank: the kernel gets them at once, as far as it takes them; what is left is copied.
+"""Write messages to one rank: the kernel gets as many bytes as it takes at once; the rest is copied and waits.
 
-As long as the connection is not made, all wait. It is made anew where it was broken off before the other rank has
-admitted this one (as it may in a crowd of strangers): until then nothing is sent. Later a connection that ends is lost.
+All messages wait until the connection is made. A connection that breaks off before the other rank has admitted this one
+(as it may in a crowd of strangers) is made anew, as nothing was sent over it. After that, a connection that ends is
+lost.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from ringcast.transports.sockets.greeting import Refused, Steps, call
 from ringcast.transports.sockets.tcp import Address, connecting, established
 from ringcast.transports.sockets.watcher import IN, OUT, Watcher
 
-ATTEMPTS = 20  # at a connection that is broken off before it is made
-_MANY = 64  # pieces that are handed over at once
+ATTEMPTS = 20  # to make a connection that breaks off before admission
+_MANY = 64  # pieces that go to the kernel or TLS at once
 _CAUSES = {
     errno.ECONNREFUSED: "it was refused, or there is no way there",
     errno.ENETUNREACH: "it was refused, or there is no way there",
@@ -44,8 +45,8 @@ class Outgoing:
         watcher: Watcher,
         unsent: set[int],
     ) -> None:
-        """Begin to connect to the address; `key` is the other rank's, which is in `unsent` while something waits."""
-        self.peer, self.made, self.lost = peer, False, ""  # why there is no connection
+        """Begin to connect to the address of a rank with this `key`; `unsent` has the rank while data waits for it."""
+        self.peer, self.made, self.lost = peer, False, ""  # `lost`: why there is no connection
         self._address, self._hello, self._tls, self._key, self._watcher = address, hello, tls, key, watcher
         self._early: list[bytes] = []  # messages from before there was a connection
         self._queue: deque[Frame] = deque()  # pieces that the kernel has not taken
@@ -88,7 +89,7 @@ class Outgoing:
             raise
 
     def close(self) -> None:
-        """Close the connection; what waits is lost. Idempotent."""
+        """Close the connection; waiting data is lost. Idempotent."""
         self._lose("this rank has closed it")
 
     def _begin(self) -> None:
@@ -131,7 +132,7 @@ class Outgoing:
             self._lose(_cause(error))
 
     def _look(self) -> None:
-        """Write what waits; and see whether the other rank, which sends nothing, has ended the connection."""
+        """Write waiting data; and see whether the other rank, which sends nothing, has ended the connection."""
         try:
             if self._queue:
                 self._flush()
@@ -145,7 +146,7 @@ class Outgoing:
             self._lose(_cause(error))
 
     def _flush(self) -> None:
-        """Write what waits, as far as the kernel takes it."""
+        """Write as much of the waiting data as the kernel takes."""
         queue = self._queue
         while queue:
             pieces = [*islice(queue, _MANY)]
@@ -158,11 +159,11 @@ class Outgoing:
         self._unsent.discard(self.peer)
 
     def _pieces(self, message: Sequence[Frame], total: int) -> Sequence[Frame]:
-        """Return the pieces in which a message is handed to the kernel."""
+        """Return the pieces in which a message goes to the kernel, encrypted under TLS."""
         return in_buffers(message if self.stream is None else self.stream.encrypt(in_records(message, total)))
 
     def _write(self, pieces: Sequence[Frame]) -> Sequence[Frame]:
-        """Return what is not taken: the last of the pieces, of which the first one may be cut."""
+        """Write the pieces, and return the ones that the kernel has not taken; the first of them may be cut."""
         try:
             sent = self.sock.sendmsg(pieces)
         except BlockingIOError:
@@ -194,7 +195,7 @@ _CLOSED = "it was closed by the other side or by the network"
 
 
 def _accidental(error: OSError) -> bool:
-    """Return whether the other end has just closed the connection, without a word."""
+    """Return whether the other end closed the connection without a refusal, so that another try makes sense."""
     return isinstance(error, ConnectionResetError | BrokenPipeError)
 
 

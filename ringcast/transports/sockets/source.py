@@ -1,6 +1,6 @@
-"""The bytes that come on a connection: out of the kernel, or out of TLS, which the kernel's bytes are fed to.
+"""Read the bytes of a connection: from the kernel, or through TLS, which decrypts the kernel's bytes.
 
-TLS is fed many records at once, so that few system calls are made. The kernel does not tell of what waits in TLS then;
+TLS is fed many records at once, so that few system calls are made. The kernel does not report bytes that wait in TLS;
 `readable` does.
 """
 
@@ -16,19 +16,19 @@ from typing import Protocol
 
 from ringcast.net.tls import RECORD, TlsStream, encrypted
 
-FED = 8 * RECORD  # bytes that TLS is fed at once; more are hardly faster, and it may keep a buffer of that size
-CAN_WAIT = sys.platform == "linux"  # whether the kernel takes what is asked for as the least that it tells of
+FED = 8 * RECORD  # bytes that TLS is fed at once; more are hardly faster, and TLS may keep a buffer of this size
+CAN_WAIT = sys.platform == "linux"  # whether SO_RCVLOWAT makes the kernel wait for that many bytes before it reports
 
 
 class Source(Protocol):
-    """The bytes that come, in order."""
+    """The bytes of one connection, in order."""
 
     @property
     def readable(self) -> bool:
         """Whether data may be there that the kernel does not report."""
 
     def recv_into(self, view: memoryview) -> int:
-        """Fill `view`, which is not empty, from its start; return how many bytes, or 0 if the other end has ended.
+        """Fill `view`, which is not empty, from its start; return the number of bytes, 0 if the other end has ended.
 
         Raises:
             BlockingIOError: nothing is there.
@@ -36,20 +36,20 @@ class Source(Protocol):
         """
 
     def read_into(self, view: memoryview) -> int:
-        """Do the same without the kernel; return 0 if nothing is there.
+        """Do the same with bytes that TLS holds, without the kernel; return 0 if there are none.
 
         Raises:
             OSError: the connection is broken.
         """
 
     def has(self, size: int) -> bool:
-        """Return whether so many bytes have come; of TLS, if they begin with a record."""
+        """Return whether `size` bytes have come; under TLS the bytes must begin with a record."""
 
     def tell_of(self, size: int) -> None:
-        """Let the kernel tell of what comes only when `has(size)` is true, or it has no room for so much."""
+        """Let the kernel report bytes only when `has(size)` is true, or when it has no room for so many."""
 
     def tell_of_all(self) -> None:
-        """Let the kernel tell of whatever comes."""
+        """Let the kernel report any byte that comes."""
 
 
 class PlainSource:
@@ -59,7 +59,7 @@ class PlainSource:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self.recv_into = sock, sock.recv_into
-        self._arrived = array("i", [0])  # bytes in the kernel, where it tells of them
+        self._arrived = array("i", [0])  # the number of bytes in the kernel, as ioctl writes it
 
     def read_into(self, view: memoryview) -> int:  # noqa: ARG002 (the kernel has all)
         return 0
@@ -76,7 +76,7 @@ class PlainSource:
 
 
 class TlsSource:
-    """Bytes that are decrypted; `scratch` is memory for whoever uses it just now."""
+    """Decrypted bytes; `scratch` is memory that all sources of a transport share, for the time of one call."""
 
     def __init__(self, sock: socket.socket, stream: TlsStream, scratch: memoryview) -> None:
         self._kernel, self._sock, self._stream, self._scratch = PlainSource(sock), sock, stream, scratch

@@ -1,4 +1,4 @@
-"""TCP sockets of ranks: addresses, options, the port that a rank binds."""
+"""Make TCP sockets of ranks: resolve addresses, set options, bind a rank's port."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from ringcast.net.ports import BACKLOG
 from ringcast.wire.transport_kinds import TCP
 
-KEEPALIVE = 60  # seconds after which an idle connection shows that it is there
-SILENCE = 60_000  # ms without an answer after which a connection that is being made is given up
+KEEPALIVE = 60  # seconds after which an idle connection sends a probe
+SILENCE = 60_000  # ms without an answer after which an attempt to connect is given up
 _NOT_HERE = errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT
 _UNDER_WAY = (0, errno.EINPROGRESS)
 
@@ -26,7 +26,7 @@ def resolve(text: str) -> list[Address]:
     [('127.0.0.1', 5), ('::1', 0)]
 
     Raises:
-        OSError: it is no such address, or the name is not known.
+        OSError: the text is no such address, or the name cannot be resolved.
     """
     host, _, port = text.removeprefix(TCP.scheme).rpartition(":")
     number = 0 if port == "*" else int(port) if port.isascii() and port.isdigit() else -1
@@ -34,7 +34,7 @@ def resolve(text: str) -> list[Address]:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     try:
         found = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)
-    except UnicodeError:  # of a part of the name that is empty, or longer than 63 characters
+    except UnicodeError:  # a part of the name is empty, or longer than 63 characters
         raise OSError(errno.EINVAL, f"{host!r} is no name of a host") from None
     return [(family, address) for family, _, _, _, address in found]
 
@@ -47,7 +47,7 @@ def with_route(addresses: Sequence[Address]) -> Address:
 def _has_route(address: Address) -> bool:
     try:
         with socket.socket(address[0], socket.SOCK_DGRAM) as probe:
-            probe.connect(address[1])  # which sends nothing
+            probe.connect(address[1])  # a datagram socket: nothing is sent
     except OSError:
         return False
     return True
@@ -56,7 +56,7 @@ def _has_route(address: Address) -> bool:
 def listen(binds: Sequence[str]) -> tuple[socket.socket, str]:
     """Listen at the first address whose port is free; return the socket, and its address as text.
 
-    Of the addresses of a name it is the first one that this host has.
+    If a name has several addresses, the first one that this host has is bound.
 
     Raises:
         OSError: an address cannot be bound for another reason; or (EADDRINUSE) every port is taken.
@@ -85,10 +85,10 @@ def _bound(addresses: Sequence[Address]) -> socket.socket:
 
 
 def connecting(address: Address) -> socket.socket:
-    """Return a socket that is being connected.
+    """Return a socket that has begun to connect.
 
     Raises:
-        OSError: that is not possible.
+        OSError: the attempt fails at once.
     """
     sock = socket.socket(address[0], socket.SOCK_STREAM)
     try:
@@ -108,7 +108,7 @@ def connecting(address: Address) -> socket.socket:
 def established(sock: socket.socket) -> None:
     """Let a connection live as long as its peer's kernel answers.
 
-    TCP_USER_TIMEOUT would end it also where the peer computes for so long, and takes nothing meanwhile.
+    TCP_USER_TIMEOUT would also end a connection whose peer computes for that long, and takes no data meanwhile.
     """
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
@@ -122,7 +122,7 @@ def accepted(sock: socket.socket) -> None:
 
 def _prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Who keeps state of idle connections (NAT, firewalls) is to keep that of ours.
+    # NAT and firewalls drop the state of idle connections; probes keep ours.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE)

@@ -1,11 +1,11 @@
-"""Ranks as processes, joined by TCP sockets of the kernel's own: one port per rank, one epoll, no thread.
+"""Move messages between processes by the kernel's TCP sockets: one port per rank, one epoll, no thread.
 
-A connection carries messages in one direction, so whoever has something to send makes one. What is sent goes from the
-caller's memory into the kernel, and what has come from the kernel into the reader's. Connections are encrypted and
-authenticated by TLS 1.3, by a certificate that each rank makes for itself (`ringcast.net.tls`).
+A connection carries messages in one direction, so each sender makes its own connection. Data goes from the sender's
+memory into the kernel, and from the kernel into the reader's memory. Connections are encrypted and authenticated by TLS
+1.3, by a certificate that each rank makes for itself (`ringcast.net.tls`).
 
-As there is no thread, what the kernel does not take at once waits until this rank polls, sends again or closes;
-`unsent` tells of that. Connections are made and admitted while both ranks poll. Linux only, by epoll.
+As there is no thread, data that the kernel does not take at once waits until this rank polls, sends again or closes;
+`unsent` has the peers of such data. Connections are made and admitted while both ranks poll. Linux only, by epoll.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ringcast.wire.endpoint_card import EndpointCard
 
 
 def _unknown(claim: bytes, job: bytes) -> int | None:
-    """Return a negative number for a rank that has shown that it knows the job, another one for each; else None."""
+    """Return a negative number, unique for each rank, if the claim shows that the rank knows the job; else None."""
     return -1 - int.from_bytes(claim[len(job) :], "little") if claim[: len(job)] == job else None
 
 
@@ -48,13 +48,13 @@ class SocketTransport(NoLoans):
     def __init__(self, bind: str | Sequence[str], *, size: int = 1, secure: bool = True) -> None:
         """Bind the port to `bind`: `tcp://host:*`, or the first of several whose port is free.
 
-        `size` is the number of ranks that this one may come to talk to; not `secure`, nothing is encrypted.
+        `size` is the number of ranks of the job; without `secure` nothing is encrypted.
 
         Raises:
-            OSError: it cannot be bound; with EADDRINUSE all ports are taken.
+            OSError: the port cannot be bound; with EADDRINUSE all ports are taken.
         """
         self.public_key = ""  # the fingerprint by which the other ranks know this one; empty where nothing is encrypted
-        self._claim = b""  # what this rank says to show who it is
+        self._claim = b""  # the proof of membership in this rank's hello
         self._client: TlsClient | None = None
         server: TlsServer | None = None
         self._scratch = memoryview(bytearray(FED if secure else 0))  # of all sources
@@ -65,14 +65,14 @@ class SocketTransport(NoLoans):
         self._links: dict[int, Outgoing] = {}
         self.unsent: set[int] = set()
         self._called: set[int] = set()  # all peers of `connect`
-        self._watched: set[int] = set()  # peers of `connect`, of whom `unreached` tells
+        self._watched: set[int] = set()  # the peers of `connect` that `unreached` looks at
         self._cards: Sequence[EndpointCard] = ()
         self._incoming: set[Incoming] = set()
-        self._ready: deque[Incoming] = deque()  # in which there may be a message
+        self._ready: deque[Incoming] = deque()  # connections in which there may be a message
         self._arrival: Arrival | None = None  # the last one
         self._injected: deque[Sequence[bytes]] = deque()
         self._closed = False
-        # Of the bell, which several threads use; a signal may come while it is held.
+        # The lock of the bell, which several threads use; reentrant, as a signal may come while it is held.
         self._lock = threading.RLock()
         listener, self.address = listen([bind] if isinstance(bind, str) else bind)
         with ExitStack() as undo:
@@ -87,7 +87,7 @@ class SocketTransport(NoLoans):
 
     @property
     def strangers(self) -> int:
-        """Number of connections to the port that were not admitted, or not yet."""
+        """Number of connections to the port that were refused, or are not admitted yet."""
         return self._door.strangers
 
     @property
@@ -100,7 +100,7 @@ class SocketTransport(NoLoans):
         self._cards = cards
         if self._client is None:
             job = hashlib.sha256("\n".join(card.address for card in cards).encode()).digest()
-            self._claim = job + secrets.token_bytes(8)  # so that two connections of the same rank are known as such
+            self._claim = job + secrets.token_bytes(8)  # marks connections of the same rank
             self._door.admit(lambda claim: _unknown(claim, job))
         else:
             ranks = {card.key: rank for rank, card in enumerate(cards)}
@@ -120,7 +120,7 @@ class SocketTransport(NoLoans):
         return {peer: self._links[peer].lost for peer in self._watched}
 
     def unheard(self) -> Collection[int]:
-        """Return the peers of `connect` that have not connected to this rank; where they are not known, all or none."""
+        """Return the peers of `connect` that have not connected to this rank; without TLS all of them or none."""
         heard = {connection.rank for connection in self._incoming}
         if self._client is None:
             return self._called if len(heard) < len(self._called) else ()
@@ -183,7 +183,7 @@ class SocketTransport(NoLoans):
 
     def inject(self, frames: Sequence[bytes]) -> None:
         with self._lock:
-            if not self._closed:  # else nobody listens any more
+            if not self._closed:  # else the bell is closed too
                 self._injected.append(frames)
                 self._bell.ring()
 
@@ -209,7 +209,7 @@ class SocketTransport(NoLoans):
             self._bell.close()
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait for something to happen, at most so long."""
+        """Wait for an event at any file, at most `seconds` seconds."""
         if self._arrival is not None:
             self._drop()
         door = self._door
@@ -221,7 +221,7 @@ class SocketTransport(NoLoans):
             door.look()
 
     def _drop(self) -> None:
-        """Drop what was not read of the last arrival."""
+        """Drop the unread frames of the last arrival."""
         arrival, self._arrival = self._arrival, None
         assert arrival is not None
         try:
@@ -232,7 +232,7 @@ class SocketTransport(NoLoans):
     def _next(self, connection: Incoming) -> Arrival | None:
         try:
             return connection.next()
-        except (OSError, ValueError):  # a ValueError is of one that has ended, in the middle of a message
+        except (OSError, ValueError):  # ValueError: the connection was closed in the middle of a message
             self._end(connection)
             return None
 
@@ -250,7 +250,7 @@ class SocketTransport(NoLoans):
                 connection.queued = True
                 self._ready.append(connection)
 
-        if rank >= 0:  # a rank has one: it makes another one only if it did not get to know that it was admitted
+        if rank >= 0:  # a rank has one connection; it makes another one only if the welcome did not reach it
             for other in [each for each in self._incoming if each.rank == rank]:
                 self._end(other)
         self._incoming.add(connection)

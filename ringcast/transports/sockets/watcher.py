@@ -1,4 +1,4 @@
-"""One epoll for all files of a transport: what happens at a file is handed to its owner."""
+"""Watch all files of a transport by one epoll, and call the owner of a file at an event."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Callable
 IN, OUT = select.EPOLLIN, select.EPOLLOUT
 _MANY = 64  # events that are taken at once
 _FEWEST, _MOST = 4, 64  # looks before a wait; each takes a microsecond, if no other process wants to run
-_SHORT = 200e-6  # seconds of a wait in place of which there should have been more looks
+_SHORT = 200e-6  # seconds; after a shorter wait there are more looks before the next one
 
 
 class Watcher:
-    """Calls the owners of files. They must bear to be called in vain; of an error or an end they are always told."""
+    """Calls the owners of files at events. A call may be in vain; errors and ends are always reported."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._looks = _FEWEST
         self._owners: dict[int, Callable[[], None]] = {}
-        self._new: set[int] = set()  # files since the last look, whose numbers may be those of closed ones
+        self._new: set[int] = set()  # files added since the last look, which may reuse the numbers of closed ones
 
     def fileno(self) -> int:
         """Return a descriptor that is readable as long as `wait` would not wait."""
@@ -42,12 +42,12 @@ class Watcher:
         self._owners[file] = owner
 
     def remove(self, file: int) -> None:
-        """Watch a file no more; before it is closed."""
+        """Stop watching a file; call this before the file is closed."""
         if self._owners.pop(file, None) is not None:
             self._epoll.unregister(file)
 
     def wait(self, seconds: float | None) -> None:
-        """Wait for something to happen, at most so long (None: without limit), and call the owners."""
+        """Wait for events at most `seconds` seconds (None: without limit), and call the owners."""
         new, owners = self._new, self._owners
         if new:
             new.clear()
@@ -56,10 +56,10 @@ class Watcher:
                 owner()
 
     def _look(self, seconds: float | None) -> list[tuple[int, int]]:
-        """Return what has happened, or happens within so long.
+        """Return the files with events, now or within `seconds`.
 
-        Before it waits it looks a few times, more often if waits were short lately, and lets others run in between: so
-        the processor is not idle when a message comes, from which to wake it takes longer than many looks.
+        Before the wait it looks a few times, more often if waits were short lately, and lets others run in between: so
+        the processor is not idle when a message comes; to wake an idle processor takes longer than many looks.
         """
         if seconds is not None and seconds <= 0:
             return self._epoll.poll(0, _MANY)
