@@ -16,7 +16,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from ringcast.algorithms import CallFacts, Params
-from ringcast.algorithms.cost import Network, choose, predict
+from ringcast.algorithms.cost import choose, predict
+from ringcast.algorithms.network import Network
 from ringcast.commands.bench.distributions import parts
 from ringcast.schedules.ring import ring_rounds
 

@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from ringcast import collectives
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Choice, Group
 from ringcast.engine.drive import drive_together
 from ringcast.engine.in_process import simulated_endpoints
@@ -45,7 +45,7 @@ def traced(choice: Choice) -> tuple[list[Totals], list[list[Interval]]]:
     recorders = [TraceRecorder() for _ in endpoints]
     counts = (NBYTES,) + (0,) * (P - 1)
     steps = [
-        collectives.allgatherv(
+        collectives.gather.allgatherv(
             Group(endpoint, 1, NETWORKS["tcp"], recorder), np.zeros(count, np.uint8), counts, None, choice
         )
         for endpoint, recorder, count in zip(endpoints, recorders, counts, strict=True)

@@ -37,7 +37,7 @@ import zmq
 import ringcast
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Params
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Choice, Group
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlClient, ControlServer, new_key
@@ -118,9 +118,9 @@ def collective(wire: SimulatedWire, groups: Sequence[Group], name: str, choice: 
     """Call one collective with blocks of one byte on all ranks."""
     value = np.ones(choice.nblocks or 1, np.uint8)
     steps = {
-        "bcast": lambda group: collectives.bcast(group, value if group.rank == 0 else None, 0, choice),
-        "reduce": lambda group: collectives.reduce(group, value, MAX, 0, None, choice),
-        "allreduce": lambda group: collectives.allreduce(group, value, MAX, None, choice),
+        "bcast": lambda group: collectives.broadcast.bcast(group, value if group.rank == 0 else None, 0, choice),
+        "reduce": lambda group: collectives.reduce.reduce(group, value, MAX, 0, None, choice),
+        "allreduce": lambda group: collectives.reduce.allreduce(group, value, MAX, None, choice),
     }[name]
     drive_together(wire, [group.endpoint for group in groups], [steps(group) for group in groups])
 
@@ -338,7 +338,9 @@ def watching(repeat: int) -> None:
 
 def merge_of_all(wire: SimulatedWire, groups: Sequence[Group], runs: Sequence[np.ndarray]) -> None:
     """Call merge_sorted on all ranks."""
-    steps = [collectives.merge_sorted(group, run, None, Choice()) for group, run in zip(groups, runs, strict=True)]
+    steps = [
+        collectives.merge.merge_sorted(group, run, None, Choice()) for group, run in zip(groups, runs, strict=True)
+    ]
     drive_together(wire, [group.endpoint for group in groups], steps)
 
 

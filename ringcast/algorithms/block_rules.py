@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from math import ceil, sqrt
 from types import MappingProxyType
 
-from ringcast.algorithms.cost import Network
+from ringcast.algorithms.network import Network
 
 # As chosen in the paper for its cluster of 36 nodes with Omni-Path, for each MPI library.
 F: Mapping[str, float] = MappingProxyType({"mpich 3.3": 80.0, "OpenMPI 4.0.5": 100.0, "IntelMPI 2019.9": 120.0})

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
-from ringcast.algorithms import ALGORITHMS, FAMILIES, Algorithm
-from ringcast.algorithms.algorithm import power_of_two
+from ringcast.algorithms.algorithm import Algorithm, power_of_two
+from ringcast.algorithms.registry import ALGORITHMS, FAMILIES
 
 TESTED = (
     "tests/algorithms/test_every_algorithm.py",

@@ -10,15 +10,16 @@ p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from math import sqrt
-from types import MappingProxyType
 from typing import TypeVar
 
-from ringcast._util.dataclass import dataclass
-from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, find, names, table, validate
+from ringcast.algorithms.algorithm import Algorithm
 from ringcast.algorithms.load import KNEE, Call, Load
+from ringcast.algorithms.network import Network
+from ringcast.algorithms.params import CallFacts, Params
+from ringcast.algorithms.registry import ALGORITHMS, find, names, table, validate
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
 # Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of
@@ -30,54 +31,6 @@ SMALL = 1 << 17  # bytes of a buffer of which no blocks can stand in each other'
 
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Network:
-    """The constants of a transport."""
-
-    alpha: float  # seconds per round
-    beta: float  # seconds per byte
-    gamma: float  # seconds per byte combined
-    frame: float  # seconds per frame of a message
-    grant: float = 0.0  # seconds more per round that is granted
-    beta_long: float = 0.0  # seconds more per byte of a message beyond the first KNEE
-    local: float = 0.0  # seconds per byte between ranks of one host, where hosts have several
-    link_beta: float = 0.0  # seconds per byte of a link beyond the first KNEE: all rounds together take no less
-    lookahead: int = (
-        0  # bytes that may be missing when the next message is granted or sent; see `ringcast.protocol.machine`
-    )
-    ranks_per_cpu: float = 1.0  # at least 1; more where ranks share memory, and the processors that copy it
-
-    def __hash__(self) -> int:
-        """Return the hash of one constant: every call looks its choice up, and a program has one network or two."""
-        return hash(self.alpha)
-
-
-# Where nobody has calibrated. threads, shm, ipc: measured with 4 ranks that share two cores; gamma is 0 or little, as
-# what is combined while it arrives takes no time of its own. On threads the caches hold the blocks of 30 MB and more,
-# but not long messages, which took twice as long per byte; below that there was no difference, so beta_long is less.
-# sockets, tcp: a cluster of 1 Gbit/s. The square root in the number of blocks forgives: on links of a tenth or ten
-# times that rate it is wrong by a factor of three. Long messages took a tenth more per byte on emulated links of 20
-# to 100 Mbit/s.
-NETWORKS: Mapping[str, Network] = MappingProxyType(
-    {
-        "threads": Network(alpha=100e-6, beta=0.5e-9, gamma=0, frame=3e-6, grant=50e-6, beta_long=0.3e-9),
-        "shm": Network(alpha=45e-6, beta=0.3e-9, gamma=0.1e-9, frame=10e-6, grant=80e-6),
-        "ipc": Network(alpha=270e-6, beta=1.26e-9, gamma=0, frame=120e-6, grant=400e-6, beta_long=0.84e-9),
-        "sockets": Network(
-            alpha=100e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=60e-6, beta_long=0.1 / 118e6, local=0.2e-9
-        ),
-        "tcp": Network(
-            alpha=150e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=100e-6, beta_long=0.1 / 118e6, local=0.2e-9
-        ),
-    }
-)
-
-# By these alone a deterministic job chooses how it reduces, so that the order of combination does not depend on where
-# it runs. They must never change. Of all of NETWORKS they cost the others least: by the model at most 1.6 times on 2 to
-# 16 ranks of one host or of several, where the constants of sockets cost shared memory 3 times.
-FIXED = Network(alpha=100e-6, beta=0.5e-9, gamma=0, frame=3e-6, grant=50e-6, beta_long=0.3e-9)
 
 
 def predict(collective: str, algorithm: str, params: Params, nbytes: int, network: Network) -> float:

@@ -1,7 +1,7 @@
 """The constants of a measured network in a file: `ringcast calibrate` writes it, the launcher and `init` read it.
 
 The file is TOML: `transport` says which transport was measured, the table `network` has the fields of
-`ringcast.algorithms.cost.Network` but `ranks_per_cpu`, which a job knows of its host. Nothing in it is optional, and
+`ringcast.algorithms.network.Network` but `ranks_per_cpu`, which a job knows of its host. Nothing in it is optional, and
 nothing else may be there, so that a slip of the pen is noticed.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from ringcast._util import input_files
 from ringcast._util.dataclass import dataclass
 from ringcast._util.output_files import write_whole
-from ringcast.algorithms.cost import NETWORKS, Network
+from ringcast.algorithms.network import NETWORKS, Network
 from ringcast.errors import ConfigError
 
 

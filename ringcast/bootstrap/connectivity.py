@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from ringcast.collectives.stage import Group
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import RendezvousError
-from ringcast.schedules.circulant import skips
+from ringcast.schedules.blocks import skips
 from ringcast.schedules.scan import census_skips
 from ringcast.transports.base import RemoteTransport
 

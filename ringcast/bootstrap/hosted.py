@@ -15,7 +15,7 @@ import cloudpickle
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.safe_text import is_a
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.bootstrap.connectivity import connect_neighbours
 from ringcast.bootstrap.rendezvous import JoinInfo, serve
 from ringcast.bootstrap.world import adopt, join

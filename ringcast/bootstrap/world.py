@@ -12,13 +12,11 @@ from types import TracebackType
 from typing import Literal, TextIO
 
 from ringcast._util.safe_text import class_name, is_a, safe_text
-from ringcast.algorithms import network_file
-from ringcast.algorithms.cost import NETWORKS, Network
+from ringcast.algorithms.network import NETWORKS, Network
 from ringcast.bootstrap.connectivity import GRACE, connect_neighbours, reach
 from ringcast.bootstrap.exit_code import end_with
 from ringcast.bootstrap.inbox import open_inbox
 from ringcast.bootstrap.rendezvous import JoinInfo, rendezvous
-from ringcast.collectives.choice_log import stage_log
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.config import worker
@@ -140,6 +138,8 @@ def _join(timeout: float | None, deterministic: bool | None = None, *, children:
             endpoint, fixed = thread_endpoints(1)[0], config.deterministic
             group = Group(endpoint, WORLD, network, pickle=config.pickle, deterministic=fixed)
         if config.debug and config.rank == 0:
+            from ringcast.collectives.choice_log import stage_log  # with the table of algorithms
+
             group.on_stage = stage_log(network, sys.stderr)
         world = Communicator(group, timeout if timeout is not None else config.timeout)
         connect_neighbours(group)
@@ -220,7 +220,11 @@ def _network(config: WorkerConfig) -> Network:
     """Return the constants of the job's network; a world of one rank without a job has none, and reads no file."""
     if not config.control:
         return NETWORKS["threads"]
-    network = network_file.read(config.file, config.transport) if config.file else NETWORKS[config.transport]
+    network = NETWORKS[config.transport]
+    if config.file:
+        from ringcast.algorithms import network_file  # few jobs have one
+
+        network = network_file.read(config.file, config.transport)
     if config.transport != SHM.name:
         return network
     return replace(network, ranks_per_cpu=max(1.0, config.size / os.sysconf("SC_NPROCESSORS_ONLN")))

@@ -4,33 +4,39 @@ A Communicator drives one such generator; the simulated wire drives the generato
 travel as raw buffers; everything else as pickles, whole. Nothing is sent before this rank's arguments are checked.
 """
 
-from ringcast.collectives.alltoall import alltoall, alltoallv
-from ringcast.collectives.broadcast import bcast
-from ringcast.collectives.gather import allgather, allgatherv, gather, gatherv
-from ringcast.collectives.merge import merge_sorted
-from ringcast.collectives.point_to_point import sendrecv
-from ringcast.collectives.reduce import allreduce, barrier, reduce, reduce_scatter
-from ringcast.collectives.scan import exscan, scan
-from ringcast.collectives.scatter import scatter, scatterv
-from ringcast.collectives.shift import shift
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringcast._util.on_demand import on_demand
 
 __all__ = [
-    "allgather",
-    "allgatherv",
-    "allreduce",
     "alltoall",
-    "alltoallv",
-    "barrier",
-    "bcast",
-    "exscan",
+    "broadcast",
     "gather",
-    "gatherv",
-    "merge_sorted",
+    "merge",
+    "point_to_point",
+    "recovery",
     "reduce",
-    "reduce_scatter",
     "scan",
     "scatter",
-    "scatterv",
-    "sendrecv",
     "shift",
+    "split",
 ]
+
+if TYPE_CHECKING:
+    from ringcast.collectives import (
+        alltoall,
+        broadcast,
+        gather,
+        merge,
+        point_to_point,
+        recovery,
+        reduce,
+        scan,
+        scatter,
+        shift,
+        split,
+    )
+else:
+    __getattr__ = on_demand(__name__, {f"{__name__}.{name}": () for name in __all__})  # a program uses few of them

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 from ringcast.algorithms import find
-from ringcast.algorithms.cost import Network, predict
+from ringcast.algorithms.cost import predict
+from ringcast.algorithms.network import Network
 from ringcast.collectives.stage import StagePlan
 from ringcast.wire.call import OBJECT
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.safe_text import safe_text
-from ringcast.algorithms import Params
+from ringcast.algorithms.params import Params
 from ringcast.collectives.rows import check_out_rows, no_out, rows_of
 from ringcast.collectives.stage import Group, StagePlan, pickled, run_schedule
 from ringcast.engine.datatypes import as_array, check_counts, check_out, check_stackable, dtype_name, room

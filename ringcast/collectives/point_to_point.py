@@ -6,14 +6,14 @@ All of them make the same `Call`, as any kind of send meets any kind of receive:
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ringcast._util.safe_text import safe_text
 from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.collectives.stage import Group, advice_if_alone, pickled
-from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
+from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag
 from ringcast.engine.datatypes import check_buffer, dtype_name
 from ringcast.engine.endpoint import Exchange
 from ringcast.engine.execute import Steps
@@ -23,9 +23,6 @@ from ringcast.ops import Array
 from ringcast.protocol.matching import ANY
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
-
-Source: TypeAlias = int | Wildcard | None
-Tag: TypeAlias = int | Wildcard
 
 _CALL = Call("sendrecv")
 _TAGS = 1 << 32

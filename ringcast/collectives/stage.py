@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ringcast import algorithms
 from ringcast._util.dataclass import dataclass
 from ringcast._util.safe_text import safe_text
-from ringcast.algorithms import CallFacts, Params, build, find
-from ringcast.algorithms.cost import FIXED, Network, choose, granted
+from ringcast.algorithms.network import FIXED, Network
+from ringcast.algorithms.params import CallFacts, Params
 from ringcast.engine.datatypes import dtype_name
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, execute
@@ -117,7 +118,7 @@ class StagePlan:
     @property
     def whole(self) -> bool:
         """Whether every rank gets the whole vector; the caller then takes its part."""
-        return find(self.collective, self.algorithm).whole
+        return algorithms.find(self.collective, self.algorithm).whole
 
     def prepared(self, group: Group) -> tuple[Schedule, Sequence[Step]]:
         """Return this rank's schedule, and its steps among the ranks of the job; `group` is the plan's own group."""
@@ -253,10 +254,10 @@ def _decide(
 ) -> StagePlan:
     """Return the plan for arguments that have been checked."""
     wanted = None if choice.nblocks is None else int(choice.nblocks)
-    algorithm, nblocks = choose(collective, facts, network, algorithm=choice.algorithm, nblocks=wanted)
+    algorithm, nblocks = algorithms.choose(collective, facts, network, algorithm=choice.algorithm, nblocks=wanted)
     params = facts.params(nblocks)
     call = Call(operation, data.dtype, data.shape, op, root, algorithm, nblocks, distance)
-    grants = data.dtype != OBJECT and granted(collective, algorithm, params, data.nbytes)
+    grants = data.dtype != OBJECT and algorithms.granted(collective, algorithm, params, data.nbytes)
     return StagePlan(collective, algorithm, params, call, data.nbytes, grants, encoded(call))
 
 
@@ -268,7 +269,7 @@ def _schedule(
 
     The steps are computed if they are few, as programs repeat their calls.
     """
-    schedule = build(collective, algorithm, params, rank)
+    schedule = algorithms.build(collective, algorithm, params, rank)
     steps = relabel(schedule, members, job) if members else schedule
     return schedule, tuple(steps) if len(schedule) <= STEPS_KEPT else steps
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TypeAlias
 
 from ringcast.errors import UsageError
 
@@ -21,6 +22,8 @@ ANY_SOURCE = Wildcard.SOURCE
 """As `source` of a receive or a probe: a message of any rank."""
 ANY_TAG = Wildcard.TAG
 """As `tag` of a receive or a probe: a message with any tag."""
+Source: TypeAlias = int | Wildcard | None
+Tag: TypeAlias = int | Wildcard
 
 
 class Status:

@@ -11,8 +11,9 @@ from itertools import pairwise
 
 from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import CallFacts, Params, build, find, validate
-from ringcast.algorithms.cost import Network, choose, legal, predict
+from ringcast.algorithms.cost import choose, legal, predict
 from ringcast.algorithms.load import Call
+from ringcast.algorithms.network import Network
 from ringcast.analysis.rounds import messages
 from ringcast.analysis.simulate import Report, simulate, simulate_bcast
 from ringcast.analysis.topologies import FULL, Traffic, route_on, traffic

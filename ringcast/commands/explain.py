@@ -12,7 +12,8 @@ from typing import Any
 from ringcast._util import output_files, sizes
 from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, build, catalogue, find
-from ringcast.algorithms.cost import NETWORKS, choose, legal, predict
+from ringcast.algorithms.cost import choose, legal, predict
+from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis import diagram, tables
 from ringcast.analysis.rounds import Transfer, label, messages
 from ringcast.analysis.simulate import simulate

@@ -13,7 +13,7 @@ from ringcast._util import output_files
 from ringcast._util.last_line import ProgressLine
 from ringcast._util.sizes import label, parse_range
 from ringcast.algorithms import ALGORITHMS
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis.topologies import FULL, KINDS
 from ringcast.commands import options as call_options
 from ringcast.commands.command_line import FAILED, parser, refuse

@@ -65,7 +65,7 @@ class Distribution(Calls):
         >>> comm.bcast(np.arange(3))
         array([0, 1, 2])
         """
-        return self._call(collectives.bcast(self._group, value, root, Choice(algorithm, nblocks)), timeout)
+        return self._call(collectives.broadcast.bcast(self._group, value, root, Choice(algorithm, nblocks)), timeout)
 
     @overload
     def scatter(
@@ -117,7 +117,7 @@ class Distribution(Calls):
         >>> comm.scatter([{"part": 0}])
         {'part': 0}
         """
-        return self._call(collectives.scatter(self._group, values, root, out, Choice(algorithm)), timeout)
+        return self._call(collectives.scatter.scatter(self._group, values, root, out, Choice(algorithm)), timeout)
 
     @overload
     def scatterv(
@@ -182,7 +182,9 @@ class Distribution(Calls):
         >>> comm.scatterv(np.arange(4.0), counts=[4])
         array([0., 1., 2., 3.])
         """
-        return self._call(collectives.scatterv(self._group, value, counts, root, out, Choice(algorithm)), timeout)
+        return self._call(
+            collectives.scatter.scatterv(self._group, value, counts, root, out, Choice(algorithm)), timeout
+        )
 
     @overload
     def gather(
@@ -239,7 +241,7 @@ class Distribution(Calls):
         >>> comm.gather(np.arange(3))
         array([[0, 1, 2]])
         """
-        return self._call(collectives.gather(self._group, value, root, out, Choice(algorithm)), timeout)
+        return self._call(collectives.gather.gather(self._group, value, root, out, Choice(algorithm)), timeout)
 
     @overload
     def gatherv(
@@ -295,4 +297,4 @@ class Distribution(Calls):
         array([[1., 1.],
                [1., 1.]])
         """
-        return self._call(collectives.gatherv(self._group, value, counts, root, out, Choice(algorithm)), timeout)
+        return self._call(collectives.gather.gatherv(self._group, value, counts, root, out, Choice(algorithm)), timeout)

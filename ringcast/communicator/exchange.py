@@ -71,7 +71,7 @@ class Exchange(Calls):
         >>> comm.allgather("text")
         ['text']
         """
-        return self._call(collectives.allgather(self._group, value, out, Choice(algorithm, nblocks)), timeout)
+        return self._call(collectives.gather.allgather(self._group, value, out, Choice(algorithm, nblocks)), timeout)
 
     @overload
     def allgatherv(
@@ -127,7 +127,9 @@ class Exchange(Calls):
         >>> comm.allgatherv(np.arange(3))
         array([0, 1, 2])
         """
-        return self._call(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)), timeout)
+        return self._call(
+            collectives.gather.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)), timeout
+        )
 
     def merge_sorted(
         self,
@@ -159,7 +161,7 @@ class Exchange(Calls):
         >>> comm.merge_sorted(np.array([1, 2, 2]))
         array([1, 2, 2])
         """
-        return self._call(collectives.merge_sorted(self._group, array, out, Choice(algorithm)), timeout)
+        return self._call(collectives.merge.merge_sorted(self._group, array, out, Choice(algorithm)), timeout)
 
     @overload
     def alltoall(
@@ -198,7 +200,7 @@ class Exchange(Calls):
         >>> comm.alltoall(["for rank 0"])
         ['for rank 0']
         """
-        return self._call(collectives.alltoall(self._group, value, out, Choice(algorithm)), timeout)
+        return self._call(collectives.alltoall.alltoall(self._group, value, out, Choice(algorithm)), timeout)
 
     @overload
     def alltoallv(
@@ -258,7 +260,7 @@ class Exchange(Calls):
         array([0, 1, 2])
         """
         choice = Choice(algorithm)
-        return self._call(collectives.alltoallv(self._group, value, counts, recvcounts, out, choice), timeout)
+        return self._call(collectives.alltoall.alltoallv(self._group, value, counts, recvcounts, out, choice), timeout)
 
     def shift(
         self,
@@ -285,4 +287,4 @@ class Exchange(Calls):
         >>> comm.shift(np.arange(3), 1)
         array([0, 1, 2])
         """
-        return self._call(collectives.shift(self._group, value, distance, out, Choice(algorithm)), timeout)
+        return self._call(collectives.shift.shift(self._group, value, distance, out, Choice(algorithm)), timeout)

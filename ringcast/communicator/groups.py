@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, overload
 
-from ringcast.collectives import split
+from ringcast import collectives
 from ringcast.collectives.stage import Group
 from ringcast.errors import ArgumentError
 from ringcast.requests.calls import Calls
@@ -55,7 +55,7 @@ class Groups(Calls):
         >>> comm.dup().size
         1
         """
-        return type(self)(self._call(split.dup(self._group), timeout), self.timeout)
+        return type(self)(self._call(collectives.split.dup(self._group), timeout), self.timeout)
 
     @overload
     def split(self, color: int, key: int = 0, *, timeout: float | None = None) -> Self: ...
@@ -81,7 +81,7 @@ class Groups(Calls):
         >>> comm.split(comm.rank % 2, key=-comm.rank).members
         (0,)
         """
-        return self._part(self._call(split.split(self._group, color, key), timeout))
+        return self._part(self._call(collectives.split.split(self._group, color, key), timeout))
 
     def split_by_host(self, *, timeout: float | None = None) -> Self:
         """Return a communicator of the ranks on this rank's host, in their old order; see `split`.
@@ -89,7 +89,7 @@ class Groups(Calls):
         >>> comm.split_by_host().size
         1
         """
-        part = self._part(self._call(split.split_by_host(self._group), timeout))
+        part = self._part(self._call(collectives.split.split_by_host(self._group), timeout))
         assert part is not None, "every rank has a host"
         return part
 
@@ -109,7 +109,7 @@ class Groups(Calls):
         >>> comm.create([0]).members
         (0,)
         """
-        return self._part(self._call(split.create(self._group, ranks), timeout))
+        return self._part(self._call(collectives.split.create(self._group, ranks), timeout))
 
     def cart(
         self, dims: int | Sequence[int], periods: bool | Sequence[bool] = False, *, timeout: float | None = None
@@ -134,7 +134,7 @@ class Groups(Calls):
         from ringcast.topology.cartesian import Grid, grid_of  # no start waits for topologies
 
         shape, rings = grid_of(self._group.endpoint.rank, self.size, dims, periods)
-        part = self._part(self._call(split.cart(self._group, shape, rings), timeout))
+        part = self._part(self._call(collectives.split.cart(self._group, shape, rings), timeout))
         return None if part is None else Grid(part, shape, rings)
 
     def graph(

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Self
 
-from ringcast.collectives import recovery, split
+from ringcast import collectives
 from ringcast.collectives.stage import Group
 from ringcast.engine.signal_gate import gate_of_this_thread
 from ringcast.errors import UsageError
@@ -53,7 +53,7 @@ class Lifetime(Calls):
         if not self.closed:
             self._check("free", timeout)
             self._check_requests()
-            self._call(split.free(self._group), timeout)
+            self._call(collectives.split.free(self._group), timeout)
             self._leave(None, by_all=True)
 
     def finalize(self) -> None:
@@ -82,7 +82,7 @@ class Lifetime(Calls):
         with gate_of_this_thread() as gate:
             self._closed = True
             if self._group.derived:
-                recovery.free(self._group, by_all=by_all)
+                collectives.recovery.free(self._group, by_all=by_all)
                 return
             try:
                 self._group.endpoint.leave(error, self._left_behind() if error is None else None)

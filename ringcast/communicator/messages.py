@@ -7,9 +7,7 @@ from typing import Any, overload
 from numpy.typing import NDArray
 
 from ringcast import collectives
-from ringcast.collectives import point_to_point
-from ringcast.collectives.point_to_point import Source, Tag
-from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
+from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag, Wildcard
 from ringcast.requests.calls import Calls
 from ringcast.requests.types import Scalar
 
@@ -39,7 +37,7 @@ class Messages(Calls):
         >>> comm.recv(0, tag=7)
         {'a': 1}
         """
-        self._call(point_to_point.send(self._group, value, dest, tag), timeout)
+        self._call(collectives.point_to_point.send(self._group, value, dest, tag), timeout)
 
     @overload
     def recv(
@@ -106,7 +104,7 @@ class Messages(Calls):
         >>> comm.recv(out=np.zeros(5, int))
         array([0, 1, 2])
         """
-        return self._call(point_to_point.recv(self._group, source, tag, out, status), timeout)
+        return self._call(collectives.point_to_point.recv(self._group, source, tag, out, status), timeout)
 
     @overload
     def sendrecv(
@@ -176,7 +174,9 @@ class Messages(Calls):
         >>> comm.sendrecv(np.arange(3), dest=0, source=0)
         array([0, 1, 2])
         """
-        return self._call(collectives.sendrecv(self._group, value, dest, source, tag, out, status), timeout)
+        return self._call(
+            collectives.point_to_point.sendrecv(self._group, value, dest, source, tag, out, status), timeout
+        )
 
     def probe(self, source: Source = ANY_SOURCE, tag: Tag = ANY_TAG, *, timeout: float | None = None) -> Status:
         """Wait for a message that `recv` would take, and leave it there.
@@ -197,7 +197,7 @@ class Messages(Calls):
         >>> comm.recv(0, 3)
         array([0., 0.])
         """
-        return self._call(point_to_point.probe(self._group, source, tag), timeout)
+        return self._call(collectives.point_to_point.probe(self._group, source, tag), timeout)
 
     def iprobe(self, source: Source = ANY_SOURCE, tag: Tag = ANY_TAG) -> Status | None:
         """Return the Status of `probe` if the message has come by now, else None; it does not wait.
@@ -212,4 +212,4 @@ class Messages(Calls):
         True
         """
         self._enter("iprobe")
-        return point_to_point.iprobe(self._group, source, tag)
+        return collectives.point_to_point.iprobe(self._group, source, tag)

@@ -9,10 +9,8 @@ from typing import Any, overload
 from numpy.typing import NDArray
 
 from ringcast import collectives
-from ringcast.collectives import point_to_point
-from ringcast.collectives.point_to_point import Source, Tag
 from ringcast.collectives.stage import Choice
-from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
+from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag, Wildcard
 from ringcast.ops import SUM, Array, as_op
 from ringcast.requests.calls import Calls
 from ringcast.requests.request import Request
@@ -43,7 +41,7 @@ class NonblockingCalls(Calls):
         >>> comm.ibcast(np.arange(3)).wait()
         array([0, 1, 2])
         """
-        return self._begin(collectives.bcast(self._group, value, root, Choice(algorithm, nblocks)))
+        return self._begin(collectives.broadcast.bcast(self._group, value, root, Choice(algorithm, nblocks)))
 
     @overload
     def iscatter(
@@ -61,7 +59,7 @@ class NonblockingCalls(Calls):
         >>> comm.iscatter([{"part": 0}]).wait()
         {'part': 0}
         """
-        return self._begin(collectives.scatter(self._group, values, root, out, Choice(algorithm)))
+        return self._begin(collectives.scatter.scatter(self._group, values, root, out, Choice(algorithm)))
 
     @overload
     def iscatterv(
@@ -107,7 +105,7 @@ class NonblockingCalls(Calls):
         >>> comm.iscatterv(np.arange(4.0), counts=[4]).wait()
         array([0., 1., 2., 3.])
         """
-        return self._begin(collectives.scatterv(self._group, value, counts, root, out, Choice(algorithm)))
+        return self._begin(collectives.scatter.scatterv(self._group, value, counts, root, out, Choice(algorithm)))
 
     @overload
     def igather(
@@ -129,7 +127,7 @@ class NonblockingCalls(Calls):
         >>> comm.igather(np.arange(3)).wait()
         array([[0, 1, 2]])
         """
-        return self._begin(collectives.gather(self._group, value, root, out, Choice(algorithm)))
+        return self._begin(collectives.gather.gather(self._group, value, root, out, Choice(algorithm)))
 
     @overload
     def igatherv(
@@ -166,7 +164,7 @@ class NonblockingCalls(Calls):
         array([[1., 1.],
                [1., 1.]])
         """
-        return self._begin(collectives.gatherv(self._group, value, counts, root, out, Choice(algorithm)))
+        return self._begin(collectives.gather.gatherv(self._group, value, counts, root, out, Choice(algorithm)))
 
     @overload
     def iallgather(
@@ -193,7 +191,7 @@ class NonblockingCalls(Calls):
         >>> comm.iallgather("text").wait()
         ['text']
         """
-        return self._begin(collectives.allgather(self._group, value, out, Choice(algorithm, nblocks)))
+        return self._begin(collectives.gather.allgather(self._group, value, out, Choice(algorithm, nblocks)))
 
     @overload
     def iallgatherv(
@@ -229,7 +227,7 @@ class NonblockingCalls(Calls):
         >>> comm.iallgatherv(np.arange(3)).wait()
         array([0, 1, 2])
         """
-        return self._begin(collectives.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)))
+        return self._begin(collectives.gather.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)))
 
     def imerge_sorted(
         self, array: NDArray[Scalar], *, out: Array | None = None, algorithm: str | None = None
@@ -239,7 +237,7 @@ class NonblockingCalls(Calls):
         >>> comm.imerge_sorted(np.array([1, 2, 2])).wait()
         array([1, 2, 2])
         """
-        return self._begin(collectives.merge_sorted(self._group, array, out, Choice(algorithm)))
+        return self._begin(collectives.merge.merge_sorted(self._group, array, out, Choice(algorithm)))
 
     @overload
     def ialltoall(
@@ -255,7 +253,7 @@ class NonblockingCalls(Calls):
         >>> comm.ialltoall(["for rank 0"]).wait()
         ['for rank 0']
         """
-        return self._begin(collectives.alltoall(self._group, value, out, Choice(algorithm)))
+        return self._begin(collectives.alltoall.alltoall(self._group, value, out, Choice(algorithm)))
 
     @overload
     def ialltoallv(
@@ -292,7 +290,7 @@ class NonblockingCalls(Calls):
         array([0, 1, 2])
         """
         choice = Choice(algorithm)
-        return self._begin(collectives.alltoallv(self._group, value, counts, recvcounts, out, choice))
+        return self._begin(collectives.alltoall.alltoallv(self._group, value, counts, recvcounts, out, choice))
 
     def ishift(
         self, value: Value, distance: int, *, out: Array | None = None, algorithm: str | None = None
@@ -302,7 +300,7 @@ class NonblockingCalls(Calls):
         >>> comm.ishift(np.arange(3), 1).wait()
         array([0, 1, 2])
         """
-        return self._begin(collectives.shift(self._group, value, distance, out, Choice(algorithm)))
+        return self._begin(collectives.shift.shift(self._group, value, distance, out, Choice(algorithm)))
 
     def ireduce(
         self,
@@ -320,7 +318,7 @@ class NonblockingCalls(Calls):
         array([1.5, 2.5])
         """
         choice = Choice(algorithm, nblocks)
-        return self._begin(collectives.reduce(self._group, value, as_op(op), root, out, choice))
+        return self._begin(collectives.reduce.reduce(self._group, value, as_op(op), root, out, choice))
 
     def iallreduce(
         self,
@@ -336,7 +334,7 @@ class NonblockingCalls(Calls):
         >>> comm.iallreduce(np.arange(3), out=np.zeros(3, int)).wait()
         array([0, 1, 2])
         """
-        return self._begin(collectives.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)))
+        return self._begin(collectives.reduce.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)))
 
     @overload
     def ireduce_scatter(
@@ -376,7 +374,7 @@ class NonblockingCalls(Calls):
         array([0, 1, 2, 3])
         """
         choice = Choice(algorithm, nblocks)
-        return self._begin(collectives.reduce_scatter(self._group, value, as_op(op), counts, out, choice))
+        return self._begin(collectives.reduce.reduce_scatter(self._group, value, as_op(op), counts, out, choice))
 
     def iscan(
         self, value: Value, op: Operator = SUM, *, out: Array | None = None, algorithm: str | None = None
@@ -386,7 +384,7 @@ class NonblockingCalls(Calls):
         >>> comm.iscan(np.arange(3)).wait()
         array([0, 1, 2])
         """
-        return self._begin(collectives.scan(self._group, value, as_op(op), out, Choice(algorithm)))
+        return self._begin(collectives.scan.scan(self._group, value, as_op(op), out, Choice(algorithm)))
 
     @overload
     def iexscan(
@@ -404,14 +402,14 @@ class NonblockingCalls(Calls):
         >>> comm.iexscan(np.arange(3), out=np.zeros(3, int)).wait()
         array([0, 0, 0])
         """
-        return self._begin(collectives.exscan(self._group, value, as_op(op), out, Choice(algorithm)))
+        return self._begin(collectives.scan.exscan(self._group, value, as_op(op), out, Choice(algorithm)))
 
     def ibarrier(self) -> Request[None]:
         """Begin `barrier`, and return a request for its result.
 
         >>> comm.ibarrier().wait()
         """
-        return self._begin(collectives.barrier(self._group))
+        return self._begin(collectives.reduce.barrier(self._group))
 
     def isend(self, value: object, dest: int | None, tag: int = 0) -> Request[None]:
         """Begin `send`, and return a request for its result.
@@ -422,7 +420,7 @@ class NonblockingCalls(Calls):
         >>> comm.recv(0, tag=7)
         {'a': 1}
         """
-        return self._begin(point_to_point.send(self._group, value, dest, tag))
+        return self._begin(collectives.point_to_point.send(self._group, value, dest, tag))
 
     @overload
     def irecv(
@@ -452,4 +450,4 @@ class NonblockingCalls(Calls):
         >>> comm.irecv(out=np.zeros(5, int)).wait()
         array([0, 1, 2])
         """
-        return self._begin(point_to_point.recv(self._group, source, tag, out, status))
+        return self._begin(collectives.point_to_point.recv(self._group, source, tag, out, status))

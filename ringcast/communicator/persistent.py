@@ -10,10 +10,8 @@ from typing import Any, overload
 from numpy.typing import NDArray
 
 from ringcast import collectives
-from ringcast.collectives import point_to_point
-from ringcast.collectives.point_to_point import Source, Tag
 from ringcast.collectives.stage import Choice
-from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Status, Wildcard
+from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag, Wildcard
 from ringcast.ops import SUM, Array, as_op
 from ringcast.requests.calls import Calls
 from ringcast.requests.persistent import Persistent
@@ -45,7 +43,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([0, 1, 2])
         """
-        return self._prepare(partial(collectives.bcast, self._group, value, root, Choice(algorithm, nblocks)))
+        return self._prepare(partial(collectives.broadcast.bcast, self._group, value, root, Choice(algorithm, nblocks)))
 
     @overload
     def scatter_init(
@@ -65,7 +63,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         {'part': 0}
         """
-        return self._prepare(partial(collectives.scatter, self._group, values, root, out, Choice(algorithm)))
+        return self._prepare(partial(collectives.scatter.scatter, self._group, values, root, out, Choice(algorithm)))
 
     @overload
     def scatterv_init(
@@ -113,7 +111,9 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([0., 1., 2., 3.])
         """
-        return self._prepare(partial(collectives.scatterv, self._group, value, counts, root, out, Choice(algorithm)))
+        return self._prepare(
+            partial(collectives.scatter.scatterv, self._group, value, counts, root, out, Choice(algorithm))
+        )
 
     @overload
     def gather_init(
@@ -137,7 +137,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([[0, 1, 2]])
         """
-        return self._prepare(partial(collectives.gather, self._group, value, root, out, Choice(algorithm)))
+        return self._prepare(partial(collectives.gather.gather, self._group, value, root, out, Choice(algorithm)))
 
     @overload
     def gatherv_init(
@@ -176,7 +176,9 @@ class PersistentCalls(Calls):
         array([[1., 1.],
                [1., 1.]])
         """
-        return self._prepare(partial(collectives.gatherv, self._group, value, counts, root, out, Choice(algorithm)))
+        return self._prepare(
+            partial(collectives.gather.gatherv, self._group, value, counts, root, out, Choice(algorithm))
+        )
 
     @overload
     def allgather_init(
@@ -205,7 +207,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         ['text']
         """
-        return self._prepare(partial(collectives.allgather, self._group, value, out, Choice(algorithm, nblocks)))
+        return self._prepare(partial(collectives.gather.allgather, self._group, value, out, Choice(algorithm, nblocks)))
 
     @overload
     def allgatherv_init(
@@ -244,7 +246,7 @@ class PersistentCalls(Calls):
         array([0, 1, 2])
         """
         return self._prepare(
-            partial(collectives.allgatherv, self._group, value, counts, out, Choice(algorithm, nblocks))
+            partial(collectives.gather.allgatherv, self._group, value, counts, out, Choice(algorithm, nblocks))
         )
 
     def merge_sorted_init(
@@ -257,7 +259,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([1, 2, 2])
         """
-        return self._prepare(partial(collectives.merge_sorted, self._group, array, out, Choice(algorithm)))
+        return self._prepare(partial(collectives.merge.merge_sorted, self._group, array, out, Choice(algorithm)))
 
     @overload
     def alltoall_init(
@@ -275,7 +277,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         ['for rank 0']
         """
-        return self._prepare(partial(collectives.alltoall, self._group, value, out, Choice(algorithm)))
+        return self._prepare(partial(collectives.alltoall.alltoall, self._group, value, out, Choice(algorithm)))
 
     @overload
     def alltoallv_init(
@@ -314,7 +316,9 @@ class PersistentCalls(Calls):
         array([0, 1, 2])
         """
         choice = Choice(algorithm)
-        return self._prepare(partial(collectives.alltoallv, self._group, value, counts, recvcounts, out, choice))
+        return self._prepare(
+            partial(collectives.alltoall.alltoallv, self._group, value, counts, recvcounts, out, choice)
+        )
 
     def shift_init(
         self, value: Value, distance: int, *, out: Array | None = None, algorithm: str | None = None
@@ -326,7 +330,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([0, 1, 2])
         """
-        return self._prepare(partial(collectives.shift, self._group, value, distance, out, Choice(algorithm)))
+        return self._prepare(partial(collectives.shift.shift, self._group, value, distance, out, Choice(algorithm)))
 
     def reduce_init(
         self,
@@ -346,7 +350,7 @@ class PersistentCalls(Calls):
         array([1.5, 2.5])
         """
         choice = Choice(algorithm, nblocks)
-        return self._prepare(partial(collectives.reduce, self._group, value, as_op(op), root, out, choice))
+        return self._prepare(partial(collectives.reduce.reduce, self._group, value, as_op(op), root, out, choice))
 
     def allreduce_init(
         self,
@@ -365,7 +369,7 @@ class PersistentCalls(Calls):
         array([0, 1, 2])
         """
         return self._prepare(
-            partial(collectives.allreduce, self._group, value, as_op(op), out, Choice(algorithm, nblocks))
+            partial(collectives.reduce.allreduce, self._group, value, as_op(op), out, Choice(algorithm, nblocks))
         )
 
     @overload
@@ -408,7 +412,9 @@ class PersistentCalls(Calls):
         array([0, 1, 2, 3])
         """
         choice = Choice(algorithm, nblocks)
-        return self._prepare(partial(collectives.reduce_scatter, self._group, value, as_op(op), counts, out, choice))
+        return self._prepare(
+            partial(collectives.reduce.reduce_scatter, self._group, value, as_op(op), counts, out, choice)
+        )
 
     def scan_init(
         self, value: Value, op: Operator = SUM, *, out: Array | None = None, algorithm: str | None = None
@@ -420,7 +426,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([0, 1, 2])
         """
-        return self._prepare(partial(collectives.scan, self._group, value, as_op(op), out, Choice(algorithm)))
+        return self._prepare(partial(collectives.scan.scan, self._group, value, as_op(op), out, Choice(algorithm)))
 
     @overload
     def exscan_init(
@@ -440,7 +446,7 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([0, 0, 0])
         """
-        return self._prepare(partial(collectives.exscan, self._group, value, as_op(op), out, Choice(algorithm)))
+        return self._prepare(partial(collectives.scan.exscan, self._group, value, as_op(op), out, Choice(algorithm)))
 
     def barrier_init(self) -> Persistent[None]:
         """Prepare `barrier`, and return a call that can be started any number of times.
@@ -449,7 +455,7 @@ class PersistentCalls(Calls):
         >>> call.start()
         >>> call.wait()
         """
-        return self._prepare(partial(collectives.barrier, self._group))
+        return self._prepare(partial(collectives.reduce.barrier, self._group))
 
     def send_init(self, value: object, dest: int | None, tag: int = 0) -> Persistent[None]:
         """Prepare `send`, and return a call that can be started any number of times.
@@ -460,7 +466,7 @@ class PersistentCalls(Calls):
         >>> comm.recv(0, tag=7)
         {'a': 1}
         """
-        return self._prepare(partial(point_to_point.send, self._group, value, dest, tag))
+        return self._prepare(partial(collectives.point_to_point.send, self._group, value, dest, tag))
 
     @overload
     def recv_init(
@@ -492,4 +498,4 @@ class PersistentCalls(Calls):
         >>> call.wait()
         array([0, 1, 2])
         """
-        return self._prepare(partial(point_to_point.recv, self._group, source, tag, out, status))
+        return self._prepare(partial(collectives.point_to_point.recv, self._group, source, tag, out, status))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Self
 
-from ringcast.collectives import recovery
+from ringcast import collectives
 from ringcast.requests.calls import Calls, site_of
 from ringcast.wire.unanswered import FAILURES
 
@@ -21,7 +21,7 @@ class Recovery(Calls):
         False
         """
         self._check("is_revoked")
-        return recovery.revoked(self._group)
+        return collectives.recovery.revoked(self._group)
 
     def revoke(self) -> None:
         """Give up this communicator: every call under way, and every later one, raises Revoked on all ranks.
@@ -36,7 +36,7 @@ class Recovery(Calls):
         True
         """
         self._check("revoke")
-        recovery.revoke(self._group)
+        collectives.recovery.revoke(self._group)
 
     def get_failed(self) -> tuple[int, ...]:
         """Return the ranks that failed, or left the job, as far as this rank has heard.
@@ -50,7 +50,7 @@ class Recovery(Calls):
         ()
         """
         self._check("get_failed")
-        return recovery.failed(self._group)
+        return collectives.recovery.failed(self._group)
 
     def ack_failed(self) -> int:
         """Acknowledge the ranks that `get_failed` returns: this rank goes on without them.
@@ -68,7 +68,7 @@ class Recovery(Calls):
         0
         """
         self._check("ack_failed")
-        return recovery.acknowledge(self._group)
+        return collectives.recovery.acknowledge(self._group)
 
     def agree(self, flag: int = 1, *, timeout: float | None = None) -> int:
         """Return the bitwise and of the flags of all ranks that live: the same on all of them.
@@ -95,7 +95,9 @@ class Recovery(Calls):
         """
         timeout, site = self._check("agree", timeout), site_of(sys._getframe())
         try:
-            return recovery.vote(self._group, lambda: recovery.agree(self._group, flag, timeout, site))
+            return collectives.recovery.vote(
+                self._group, lambda: collectives.recovery.agree(self._group, flag, timeout, site)
+            )
         except FAILURES as error:
             self._raised(error, "agree", site)
             raise
@@ -121,8 +123,8 @@ class Recovery(Calls):
         """
         timeout, site = self._check("shrink", timeout), site_of(sys._getframe())
         try:
-            return recovery.vote(
-                self._group, lambda: type(self)(recovery.shrink(self._group, timeout, site), self.timeout)
+            return collectives.recovery.vote(
+                self._group, lambda: type(self)(collectives.recovery.shrink(self._group, timeout, site), self.timeout)
             )
         except FAILURES as error:
             self._raised(error, "shrink", site)

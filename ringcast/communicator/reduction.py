@@ -45,7 +45,7 @@ class Reduction(Calls):
         array([1.5, 2.5])
         """
         choice = Choice(algorithm, nblocks)
-        return self._call(collectives.reduce(self._group, value, as_op(op), root, out, choice), timeout)
+        return self._call(collectives.reduce.reduce(self._group, value, as_op(op), root, out, choice), timeout)
 
     def allreduce(
         self,
@@ -75,7 +75,7 @@ class Reduction(Calls):
         array([0, 1, 2])
         """
         return self._call(
-            collectives.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)), timeout
+            collectives.reduce.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)), timeout
         )
 
     @overload
@@ -137,7 +137,9 @@ class Reduction(Calls):
         array([0, 1, 2, 3])
         """
         choice = Choice(algorithm, nblocks)
-        return self._call(collectives.reduce_scatter(self._group, value, as_op(op), counts, out, choice), timeout)
+        return self._call(
+            collectives.reduce.reduce_scatter(self._group, value, as_op(op), counts, out, choice), timeout
+        )
 
     def scan(
         self,
@@ -162,7 +164,7 @@ class Reduction(Calls):
         >>> comm.scan(np.arange(3))
         array([0, 1, 2])
         """
-        return self._call(collectives.scan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
+        return self._call(collectives.scan.scan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
 
     @overload
     def exscan(
@@ -208,7 +210,7 @@ class Reduction(Calls):
         >>> comm.exscan(np.arange(3), out=np.zeros(3, int))
         array([0, 0, 0])
         """
-        return self._call(collectives.exscan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
+        return self._call(collectives.scan.exscan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Return when all ranks have called it.
@@ -217,4 +219,4 @@ class Reduction(Calls):
 
         >>> comm.barrier()
         """
-        self._call(collectives.barrier(self._group), timeout)
+        self._call(collectives.reduce.barrier(self._group), timeout)

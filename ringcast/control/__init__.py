@@ -12,8 +12,11 @@ The server runs in the launcher's loop, or, where no launcher is, in a process o
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ringcast._util.on_demand import on_demand
+
+__all__ = ["PACE", "ControlClient", "ControlServer", "Pace", "main", "new_key", "serve", "version"]
 
 if TYPE_CHECKING:
     from ringcast.control.client import ControlClient
@@ -21,20 +24,14 @@ if TYPE_CHECKING:
     from ringcast.control.process import main, serve
     from ringcast.control.server import ControlServer
     from ringcast.net.keys import new_key
-
-__all__ = ["PACE", "ControlClient", "ControlServer", "Pace", "main", "new_key", "serve", "version"]
-
-_HOMES = {
-    "ringcast.control.client": {"ControlClient"},
-    "ringcast.control.envelope": {"PACE", "Pace", "version"},
-    "ringcast.control.process": {"main", "serve"},
-    "ringcast.control.server": {"ControlServer"},
-    "ringcast.net.keys": {"new_key"},
-}  # imported when needed: no rank waits for the server, and no launcher for the client
-
-
-def __getattr__(name: str) -> object:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+else:
+    __getattr__ = on_demand(  # no rank waits for the server, and no launcher for the client
+        __name__,
+        {
+            "ringcast.control.client": ("ControlClient",),
+            "ringcast.control.envelope": ("PACE", "Pace", "version"),
+            "ringcast.control.process": ("main", "serve"),
+            "ringcast.control.server": ("ControlServer",),
+            "ringcast.net.keys": ("new_key",),
+        },
+    )

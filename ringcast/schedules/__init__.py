@@ -6,6 +6,12 @@ and receives from at most one. `placement` is where ranks are: which of them sha
 >>> from ringcast.schedules import schedule
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringcast._util.on_demand import on_demand
+
 __all__ = [
     "blocks",
     "blocks2022",
@@ -34,3 +40,35 @@ __all__ = [
     "shift",
     "simplex",
 ]
+
+if TYPE_CHECKING:
+    from ringcast.schedules import (
+        blocks,
+        blocks2022,
+        circulant,
+        conditions,
+        crossbar,
+        doubling,
+        dualroot,
+        embedding,
+        exchange,
+        fractional,
+        grid,
+        grouptree,
+        hypercube,
+        lanes,
+        merging,
+        mesh,
+        neighborhood,
+        one_to_all,
+        ordered,
+        placement,
+        ring,
+        ringorder,
+        scan,
+        schedule,
+        shift,
+        simplex,
+    )
+else:
+    __getattr__ = on_demand(__name__, {f"{__name__}.{name}": () for name in __all__})  # a job runs few of them

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ringcast.algorithms import block_rules
 from ringcast.algorithms.block_rules import best_nblocks
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 
 
 def test_examples() -> None:

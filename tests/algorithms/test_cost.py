@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build
 from ringcast.algorithms.block_rules import best_nblocks
-from ringcast.algorithms.cost import MAX_BLOCK, NETWORKS, Network, choose, granted, predict
+from ringcast.algorithms.cost import MAX_BLOCK, choose, granted, predict
 from ringcast.algorithms.load import KNEE, Call
+from ringcast.algorithms.network import NETWORKS, Network
 from ringcast.analysis.simulate import simulate
 from ringcast.collectives.explain import Explanation
 from ringcast.communicator import Communicator

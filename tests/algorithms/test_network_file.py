@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast.algorithms import ALGORITHMS, CallFacts, network_file
-from ringcast.algorithms.cost import NETWORKS, Network, choose
+from ringcast.algorithms.cost import choose
+from ringcast.algorithms.network import NETWORKS, Network
 from ringcast.errors import ConfigError
 from support.patience import patience
 from support.places import ROOT

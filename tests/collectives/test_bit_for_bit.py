@@ -18,7 +18,7 @@ import pytest
 import ringcast
 from ringcast import MAX, MIN, PROD, SUM, Communicator, ConfigError, Op, UsageError
 from ringcast.algorithms import network_file
-from ringcast.algorithms.cost import FIXED, NETWORKS, Network
+from ringcast.algorithms.network import FIXED, NETWORKS, Network
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Data, Group, plan
 from ringcast.engine.in_process import thread_endpoints
 from ringcast.wire.collective import COLLECTIVES

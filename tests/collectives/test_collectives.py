@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from ringcast import BAND, BOR, BXOR, LAND, LOR, LXOR, MAX, MIN, PROD, SUM, ArgumentError, Communicator, Op
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params
-from ringcast.algorithms.cost import NETWORKS, choose
+from ringcast.algorithms.cost import choose
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.rows import even
 from support.collective_checks import (
     EXAMPLES,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcast import collectives
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives import point_to_point
 from ringcast.collectives.memory import overlap, uses_of
 from ringcast.collectives.stage import AUTOMATIC, Choice, Group
@@ -41,9 +41,9 @@ def test_only_the_root_uses_its_out(groups: list[Group]) -> None:
     x, y = np.zeros(BIG), np.zeros(BIG)
     for rank, group in enumerate(groups):
         calls = [
-            collectives.reduce(group, x, SUM, 1, y, AUTOMATIC),
-            collectives.gather(group, x, 1, y, AUTOMATIC),
-            collectives.gatherv(group, x, (BIG, BIG), 1, y, AUTOMATIC),
+            collectives.reduce.reduce(group, x, SUM, 1, y, AUTOMATIC),
+            collectives.gather.gather(group, x, 1, y, AUTOMATIC),
+            collectives.gather.gatherv(group, x, (BIG, BIG), 1, y, AUTOMATIC),
         ]
         for steps in calls:
             assert used(steps, x=x, y=y) == ({"reads x", "writes y"} if rank == 1 else {"reads x"})
@@ -53,51 +53,53 @@ def test_only_the_root_reads_what_it_hands_out(groups: list[Group]) -> None:
     x = np.zeros((2, BIG))
     for rank, group in enumerate(groups):
         for steps in (
-            collectives.scatter(group, x, 1, None, AUTOMATIC),
-            collectives.scatterv(group, x, None, 1, None, AUTOMATIC),
+            collectives.scatter.scatter(group, x, 1, None, AUTOMATIC),
+            collectives.scatter.scatterv(group, x, None, 1, None, AUTOMATIC),
         ):
             assert used(steps, x=x) == ({"reads x later"} if rank == 1 else set())
-        assert used(collectives.bcast(group, x, 1, AUTOMATIC), x=x) == {"reads x later" if rank == 1 else "writes x"}
+        assert used(collectives.broadcast.bcast(group, x, 1, AUTOMATIC), x=x) == {
+            "reads x later" if rank == 1 else "writes x"
+        }
 
 
 def test_every_rank_writes_its_out_of_what_is_handed_out_moved_on_or_merged(groups: list[Group]) -> None:
     x, y = np.zeros((2, BIG)), np.zeros(BIG)
     for rank, group in enumerate(groups):
         given = {"reads x later"} if rank == 1 else set()
-        assert used(collectives.scatter(group, x, 1, y, AUTOMATIC), x=x, y=y) == given | {"writes y"}
-        assert used(collectives.scatterv(group, x, None, 1, y, AUTOMATIC), x=x, y=y) == given | {"writes y"}
-        assert used(collectives.shift(group, x, 1, y, AUTOMATIC), x=x, y=y) == {"reads x later", "writes y"}
-        assert used(collectives.merge_sorted(group, x, y, AUTOMATIC), x=x, y=y) == {"reads x later", "writes y"}
-        in_place = collectives.shift(group, x, 1, x, AUTOMATIC)
+        assert used(collectives.scatter.scatter(group, x, 1, y, AUTOMATIC), x=x, y=y) == given | {"writes y"}
+        assert used(collectives.scatter.scatterv(group, x, None, 1, y, AUTOMATIC), x=x, y=y) == given | {"writes y"}
+        assert used(collectives.shift.shift(group, x, 1, y, AUTOMATIC), x=x, y=y) == {"reads x later", "writes y"}
+        assert used(collectives.merge.merge_sorted(group, x, y, AUTOMATIC), x=x, y=y) == {"reads x later", "writes y"}
+        in_place = collectives.shift.shift(group, x, 1, x, AUTOMATIC)
         assert [(use.writes, use.later) for use in uses_of(in_place)] == [(False, False), (True, True)]
 
 
 def test_a_small_broadcast_is_copied_but_for_one_whose_algorithm_is_given(groups: list[Group]) -> None:
     x = np.zeros(9)
-    assert used(collectives.bcast(groups[0], x, 0, AUTOMATIC), x=x) == {"reads x"}
-    assert used(collectives.bcast(groups[0], x, 0, Choice("circulant")), x=x) == {"reads x later"}
+    assert used(collectives.broadcast.bcast(groups[0], x, 0, AUTOMATIC), x=x) == {"reads x"}
+    assert used(collectives.broadcast.bcast(groups[0], x, 0, Choice("circulant")), x=x) == {"reads x later"}
 
 
 def test_the_first_rank_of_an_exclusive_scan_leaves_out_alone(groups: list[Group]) -> None:
     x, y = np.zeros(9), np.zeros(9)
-    assert used(collectives.exscan(groups[0], x, SUM, y, AUTOMATIC), x=x, y=y) == {"reads x"}
-    assert used(collectives.exscan(groups[1], x, SUM, y, AUTOMATIC), x=x, y=y) == {"reads x", "writes y"}
+    assert used(collectives.scan.exscan(groups[0], x, SUM, y, AUTOMATIC), x=x, y=y) == {"reads x"}
+    assert used(collectives.scan.exscan(groups[1], x, SUM, y, AUTOMATIC), x=x, y=y) == {"reads x", "writes y"}
 
 
 def test_a_reduce_scatter_in_place_overwrites_its_value(groups: list[Group]) -> None:
     x, y = np.zeros(8), np.zeros(4)
-    steps = collectives.reduce_scatter(groups[0], x, SUM, None, y, AUTOMATIC)
+    steps = collectives.reduce.reduce_scatter(groups[0], x, SUM, None, y, AUTOMATIC)
     assert used(steps, x=x, y=y) == {"reads x", "writes y"}
     y = x[:4]
-    steps = collectives.reduce_scatter(groups[0], x, SUM, None, y, AUTOMATIC)
+    steps = collectives.reduce.reduce_scatter(groups[0], x, SUM, None, y, AUTOMATIC)
     assert used(steps, x=x, y=y) == {"writes x", "writes y"}
 
 
 def test_a_total_exchange_in_place_copies_its_value(groups: list[Group]) -> None:
     x, y = np.zeros(8), np.zeros(8)
     for group in groups:
-        assert used(collectives.alltoall(group, x, y, AUTOMATIC), x=x, y=y) == {"reads x later", "writes y"}
-        swap = collectives.alltoallv(group, x, (4, 4), (4, 4), x, AUTOMATIC)
+        assert used(collectives.alltoall.alltoall(group, x, y, AUTOMATIC), x=x, y=y) == {"reads x later", "writes y"}
+        swap = collectives.alltoall.alltoallv(group, x, (4, 4), (4, 4), x, AUTOMATIC)
         assert [(use.writes, use.later) for use in uses_of(swap)] == [(False, False), (True, True)]
 
 
@@ -105,15 +107,15 @@ def test_messages_to_nobody_and_from_nobody_use_nothing(groups: list[Group]) -> 
     x = np.zeros(9)
     assert used(point_to_point.send(groups[0], x, None, 0), x=x) == set()
     assert used(point_to_point.recv(groups[0], None, 0, x, None), x=x) == set()
-    assert used(collectives.sendrecv(groups[0], np.zeros(1), None, 0, 0, x), x=x) == {"writes x"}
+    assert used(collectives.point_to_point.sendrecv(groups[0], np.zeros(1), None, 0, 0, x), x=x) == {"writes x"}
 
 
 @pytest.mark.parametrize("value", [1, "a", [np.zeros(3)], np.float64(1), np.array([None]), np.ma.zeros(3), None])
 def test_what_cannot_change_or_travels_as_a_pickle_is_not_looked_at(groups: list[Group], value: Any) -> None:
     for steps in (
-        collectives.allreduce(groups[0], value, SUM, None, AUTOMATIC),
-        collectives.bcast(groups[0], value, 0, AUTOMATIC),
-        collectives.bcast(groups[0], value, 1, AUTOMATIC),
+        collectives.reduce.allreduce(groups[0], value, SUM, None, AUTOMATIC),
+        collectives.broadcast.bcast(groups[0], value, 0, AUTOMATIC),
+        collectives.broadcast.bcast(groups[0], value, 1, AUTOMATIC),
         point_to_point.send(groups[0], value, 1, 0),
     ):
         assert uses_of(steps) == ()

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from ringcast import ArgumentError, CollectiveMismatch, Communicator, RingcastError
 from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build
-from ringcast.algorithms.cost import NETWORKS, choose
+from ringcast.algorithms.cost import choose
 from ringcast.algorithms.load import Call
+from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis.postconditions import postcondition
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify

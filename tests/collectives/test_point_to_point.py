@@ -24,8 +24,8 @@ from ringcast import (
     Status,
     UsageError,
 )
-from ringcast.algorithms.cost import NETWORKS
-from ringcast.collectives import sendrecv
+from ringcast.algorithms.network import NETWORKS
+from ringcast.collectives.point_to_point import sendrecv
 from ringcast.collectives.self_describing import APART, SelfDescribing
 from ringcast.collectives.stage import Group
 from ringcast.engine.drive import drive_together

@@ -14,8 +14,9 @@ import pytest
 
 from ringcast import SUM, ArgumentError, Communicator, Op
 from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build
-from ringcast.algorithms.cost import NETWORKS, choose
+from ringcast.algorithms.cost import choose
 from ringcast.algorithms.load import Call
+from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis.simulate import simulate
 from ringcast.schedules.dualroot import dual_root, dual_root_rounds
 from support.cases import each

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast.algorithms import network_file
-from ringcast.algorithms.cost import NETWORKS, Network
+from ringcast.algorithms.network import NETWORKS, Network
 from ringcast.commands import cli
 from ringcast.commands.calibrate import command, measure, report
 from ringcast.commands.calibrate.fit import Sample, fit

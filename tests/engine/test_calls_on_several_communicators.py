@@ -27,15 +27,15 @@ def job(request: pytest.FixtureRequest) -> Iterator[Job]:
 
 def mixed(one: Group, other: Group, bad: bool = False) -> Steps[list[Any]]:
     """Collectives on two communicators, with messages of two ranks between them, of which the others know nothing."""
-    found = [(yield from collectives.allgather(one, one.rank, None, AUTOMATIC))]
+    found = [(yield from collectives.gather.allgather(one, one.rank, None, AUTOMATIC))]
     if one.rank == 0:
         yield from point_to_point.send(other, "hello", 1, 3)
     elif one.rank == 1:
         found.append((yield from point_to_point.recv(other, 0, 3, None, None)))
-    found.append((yield from collectives.allgather(other, -other.rank, None, AUTOMATIC)))
+    found.append((yield from collectives.gather.allgather(other, -other.rank, None, AUTOMATIC)))
     if bad:
         raise ZeroDivisionError("of one rank, in the middle of a call")
-    found.append((yield from collectives.allgather(one, one.rank, None, AUTOMATIC)))
+    found.append((yield from collectives.gather.allgather(one, one.rank, None, AUTOMATIC)))
     return found
 
 

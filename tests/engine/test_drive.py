@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.in_process import endpoints

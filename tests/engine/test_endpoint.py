@@ -12,7 +12,7 @@ import pytest
 
 from ringcast import collectives
 from ringcast.algorithms import Params, build
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis.simulate import simulate
 from ringcast.collectives.stage import Choice, Group
 from ringcast.communicator import Communicator
@@ -43,12 +43,12 @@ def group(endpoint: Endpoint, observe: Callable[[Event], None] | None = None) ->
 
 
 def barrier(endpoint: Endpoint) -> Steps[None]:
-    return collectives.barrier(group(endpoint))
+    return collectives.reduce.barrier(group(endpoint))
 
 
 def exchange(endpoint: Endpoint, dest: int | None, source: int | None, size: int = 100_000) -> Steps[Any]:
     """Send `size` bytes to `dest` and receive from `source`."""
-    return collectives.sendrecv(group(endpoint), bytes(size), dest, source, 0)
+    return collectives.point_to_point.sendrecv(group(endpoint), bytes(size), dest, source, 0)
 
 
 def quietly_close(made: list[Endpoint]) -> None:
@@ -133,7 +133,7 @@ def disturbed(made: list[Endpoint], when: int, what: Callable[[], None]) -> dict
     def work(rank: int) -> None:
         data = np.zeros(500_000)
         try:
-            drive(made[rank], collectives.allreduce(group(made[rank]), data, SUM, None, Choice()), timeout=20)
+            drive(made[rank], collectives.reduce.allreduce(group(made[rank]), data, SUM, None, Choice()), timeout=20)
         except BaseException as error:
             caught[rank] = error
 
@@ -183,7 +183,7 @@ def test_an_operator_that_raises_ends_the_communicator() -> None:
         raise ZeroDivisionError("a bug in the user's function")
 
     op = Op(fails)
-    steps = [collectives.allreduce(group(e), np.zeros(3), op, None, Choice()) for e in made]
+    steps = [collectives.reduce.allreduce(group(e), np.zeros(3), op, None, Choice()) for e in made]
     with pytest.raises(ZeroDivisionError):
         drive_together(simulated_of(made), made, steps)
     for endpoint in made:
@@ -221,7 +221,7 @@ def test_a_rank_whose_engine_is_broken_off_takes_back_what_it_has_lent(monkeypat
 def test_a_wrong_argument_ends_nothing() -> None:
     _, made = simulated_endpoints(2)
     with pytest.raises(ValueError, match="root"):
-        drive(made[0], collectives.bcast(group(made[0]), 1, 5, Choice()))
+        drive(made[0], collectives.broadcast.bcast(group(made[0]), 1, 5, Choice()))
     drive_together(simulated_of(made), made, [barrier(e) for e in made])
 
 
@@ -249,10 +249,10 @@ def test_what_a_rank_that_has_left_does_not_need_may_get_lost() -> None:
     """Its eager budget is returned to it, its link is gone, and yet all that it sent is received."""
     made = thread_endpoints(2)
     for tag in range(60):
-        drive(made[0], collectives.sendrecv(group(made[0]), bytes(10_000), 1, None, tag))
+        drive(made[0], collectives.point_to_point.sendrecv(group(made[0]), bytes(10_000), 1, None, tag))
     made[0].leave()
     for tag in range(60):
-        got = drive(made[1], collectives.sendrecv(group(made[1]), None, None, 0, tag), timeout=20)
+        got = drive(made[1], collectives.point_to_point.sendrecv(group(made[1]), None, None, 0, tag), timeout=20)
         assert got == bytes(10_000)
     with pytest.raises(PeerFailed, match="finished"):
         drive(made[1], exchange(made[1], None, 0), timeout=20)
@@ -342,7 +342,7 @@ def watched_bcast(p: int, nbytes: int, **times: float) -> tuple[float, list[Even
     events: list[Event] = []
     value = np.arange(nbytes, dtype=np.uint8)
     steps = [
-        collectives.bcast(group(e, events.append), value if e.rank == 0 else None, 0, Choice("circulant", 8))
+        collectives.broadcast.bcast(group(e, events.append), value if e.rank == 0 else None, 0, Choice("circulant", 8))
         for e in made
     ]
     for result in drive_together(simulated, made, steps):
@@ -374,7 +374,7 @@ def test_events_tell_the_bytes_and_the_wait_of_every_round() -> None:
 def test_events_of_objects_tell_their_bytes_too() -> None:
     simulated, made = simulated_endpoints(2)
     events: list[Event] = []
-    steps = [collectives.gather(group(e, events.append), {"rank": e.rank}, 0, None, Choice()) for e in made]
+    steps = [collectives.gather.gather(group(e, events.append), {"rank": e.rank}, 0, None, Choice()) for e in made]
     drive_together(simulated, made, steps)
     sent = sum(e.sent for e in events if isinstance(e, RoundStart))
     received = sum(e.received for e in events if isinstance(e, RoundEnd))
@@ -456,7 +456,7 @@ def test_who_hears_of_a_failure_from_the_control_plane_need_not_tell_the_others(
         made[0].protocol.enrol(CONTEXT, range(3))
         made[0].protocol.lose(2, "its link is lost")
     with pytest.raises(PeerFailed):
-        drive(made[0], collectives.allreduce(group(made[0]), np.zeros(4), SUM, None, Choice()), timeout=20)
+        drive(made[0], collectives.reduce.allreduce(group(made[0]), np.zeros(4), SUM, None, Choice()), timeout=20)
     made[0].tell_found()
     assert [type(message) for message in said] == ([] if told else [Revoke])
     quietly_close(made)

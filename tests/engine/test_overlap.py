@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ringcast import collectives
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Choice, Group
 from ringcast.engine.drive import drive_together
 from ringcast.engine.endpoint import Endpoint
@@ -33,7 +33,7 @@ def exchange(endpoint: Endpoint, sizes: Array, observe: Callable[[Event], None] 
     """Exchange `sizes[i, j]` bytes from rank i to rank j."""
     group, rank = Group(endpoint, 3, NETWORKS["threads"], observe), endpoint.rank
     given = np.concatenate([part(rank, j, size) for j, size in enumerate(sizes[rank].tolist())])
-    return collectives.alltoallv(group, given, sizes[rank], sizes[:, rank], None, Choice("scattered"))
+    return collectives.alltoall.alltoallv(group, given, sizes[rank], sizes[:, rank], None, Choice("scattered"))
 
 
 def expected(rank: int, sizes: Array) -> Array:

@@ -17,7 +17,7 @@ import pytest
 
 import ringcast
 from ringcast import CollectiveMismatch, CollectiveTimeout, JobAborted, PeerFailed, Revoked, UsageError
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine import drive, shared, signal_gate

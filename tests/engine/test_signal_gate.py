@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine import drive, signal_gate

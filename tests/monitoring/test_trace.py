@@ -16,7 +16,7 @@ import pytest
 
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis.simulate import Report, simulate
 from ringcast.collectives.stage import AUTOMATIC, Choice, Group
 from ringcast.communicator import Communicator
@@ -76,15 +76,15 @@ def on_the_wire(p: int, call: Callable[[Group], Any]) -> Trace:
 
 def irregular(group: Group) -> Any:
     mine = np.zeros(100_000 if group.rank == 0 else group.rank, np.uint8)
-    return collectives.allgatherv(group, mine, None, None, AUTOMATIC)
+    return collectives.gather.allgatherv(group, mine, None, None, AUTOMATIC)
 
 
 CALLS: dict[str, Callable[[Group], Any]] = {
-    "bcast": lambda g: collectives.bcast(g, np.zeros(100_000), 0, Choice("circulant", 8)),
+    "bcast": lambda g: collectives.broadcast.bcast(g, np.zeros(100_000), 0, Choice("circulant", 8)),
     "allgatherv": irregular,
-    "allreduce": lambda g: collectives.allreduce(g, np.ones(50_000), SUM, None, AUTOMATIC),
-    "objects": lambda g: collectives.gather(g, "x" * g.rank, 0, None, AUTOMATIC),
-    "barrier": collectives.barrier,
+    "allreduce": lambda g: collectives.reduce.allreduce(g, np.ones(50_000), SUM, None, AUTOMATIC),
+    "objects": lambda g: collectives.gather.gather(g, "x" * g.rank, 0, None, AUTOMATIC),
+    "barrier": collectives.reduce.barrier,
 }
 
 
@@ -309,7 +309,7 @@ def test_events_survive_json() -> None:
 
 def test_a_barrier_sets_the_clock_of_every_rank() -> None:
     def work(group: Group) -> Any:
-        yield from collectives.barrier(group)
+        yield from collectives.reduce.barrier(group)
         return (yield from irregular(group))
 
     true, p = on_the_wire(9, work), 9

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ringcast import SUM, collectives
-from ringcast.algorithms.cost import Network
+from ringcast.algorithms.network import Network
 from ringcast.collectives.stage import Choice, Group
 from ringcast.engine.drive import drive_together
 from ringcast.engine.in_process import simulated_endpoints
@@ -169,9 +169,11 @@ def simulated_time(p: int, nbytes: int, nblocks: int, latency: float, lookahead:
         endpoint.protocol.lookahead = lookahead
     values = [np.arange(nbytes // 8, dtype=np.int64) * (rank + 1) for rank in range(p)]
     root, choice = p - 1, Choice("circulant", nblocks)
-    got = drive_together(wire, endpoints, [collectives.bcast(g, values[g.rank].copy(), root, choice) for g in groups])
+    got = drive_together(
+        wire, endpoints, [collectives.broadcast.bcast(g, values[g.rank].copy(), root, choice) for g in groups]
+    )
     assert all(np.array_equal(value, values[root]) for value in got)
-    steps = [collectives.reduce(g, values[g.rank], SUM, root, None, choice) for g in groups]
+    steps = [collectives.reduce.reduce(g, values[g.rank], SUM, root, None, choice) for g in groups]
     assert np.array_equal(drive_together(wire, endpoints, steps)[root], sum(values))
     return wire.now
 

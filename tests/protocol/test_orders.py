@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ringcast import collectives
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import RingcastError
@@ -91,7 +91,7 @@ class World:
         try:
             self.results[rank] = yield from driven(group.endpoint, call(self.case, group))
             if self.case.after == "barrier":
-                yield from driven(group.endpoint, collectives.barrier(group))
+                yield from driven(group.endpoint, collectives.reduce.barrier(group))
             else:
                 group.endpoint.leave()
         except RingcastError as error:

@@ -12,7 +12,7 @@ import pytest
 
 import ringcast
 from ringcast import UsageError
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives import memory
 from ringcast.collectives.memory import uses_of
 from ringcast.collectives.stage import Group

@@ -14,7 +14,7 @@ import pytest
 
 import ringcast
 from ringcast import ArgumentError, Revoked, UsageError
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from support.calls import CASES, assert_same

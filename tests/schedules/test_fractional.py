@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import ringcast
 from ringcast.algorithms import ALGORITHMS, CallFacts, Params, build, find
-from ringcast.algorithms.cost import NETWORKS, choose
+from ringcast.algorithms.cost import choose
 from ringcast.algorithms.load import Call
+from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis import postconditions
 from ringcast.analysis.simulate import Report, simulate
 from ringcast.analysis.verify import verify

@@ -9,7 +9,8 @@ from math import prod
 import pytest
 
 from ringcast.algorithms import CallFacts, Params, build, grama, grama_all
-from ringcast.algorithms.cost import NETWORKS, Network, choose
+from ringcast.algorithms.cost import choose
+from ringcast.algorithms.network import NETWORKS, Network
 from ringcast.analysis.postconditions import postcondition
 from ringcast.analysis.simulate import simulate
 from ringcast.analysis.verify import verify

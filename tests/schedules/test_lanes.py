@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params, build
-from ringcast.algorithms.cost import NETWORKS, Network, choose, predict
+from ringcast.algorithms.cost import choose, predict
+from ringcast.algorithms.network import NETWORKS, Network
 from ringcast.analysis.postconditions import postcondition
 from ringcast.analysis.rounds import Transfer, messages
 from ringcast.analysis.simulate import simulate

@@ -11,7 +11,8 @@ import numpy as np
 
 from ringcast import LAND, LOR, MAX, MIN, PROD, SUM, Op
 from ringcast.algorithms import ALGORITHMS, CallFacts
-from ringcast.algorithms.cost import NETWORKS, choose
+from ringcast.algorithms.cost import choose
+from ringcast.algorithms.network import NETWORKS
 from ringcast.ops import BUILT_IN
 from ringcast.schedules.placement import Hosts
 

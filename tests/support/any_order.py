@@ -19,7 +19,7 @@ from typing import Any
 
 from hypothesis import Phase, settings
 
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator, lifetime
 from ringcast.engine.in_process import endpoints

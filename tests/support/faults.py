@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from ringcast import collectives
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.control.dead_link import STALL
 from ringcast.control.deadlocks import DeadlockDetector
@@ -198,7 +198,7 @@ class World:
 
     def _afterwards(self, group: Group) -> Generator[float, bool, None]:
         if self.case.after == "barrier":
-            yield from driven(group.endpoint, collectives.barrier(group))
+            yield from driven(group.endpoint, collectives.reduce.barrier(group))
         else:
             group.endpoint.leave()
 
@@ -411,7 +411,7 @@ def assert_revoked(end: Endpoint) -> None:
     """Assert that a call of a communicator that was given up raises at once, and sends nothing."""
     sent = sum(end.protocol.sent)
     try:
-        next(driven(end, collectives.barrier(Group(end, CONTEXT, NETWORKS["threads"]))))
+        next(driven(end, collectives.reduce.barrier(Group(end, CONTEXT, NETWORKS["threads"]))))
     except Revoked:
         assert sum(end.protocol.sent) == sent, f"rank {end.rank} sends on a communicator that was given up"
         return

@@ -20,8 +20,8 @@ import msgpack
 import numpy as np
 
 from ringcast import collectives
-from ringcast.algorithms.cost import NETWORKS
-from ringcast.collectives import sendrecv
+from ringcast.algorithms.network import NETWORKS
+from ringcast.collectives.point_to_point import sendrecv
 from ringcast.collectives.stage import AUTOMATIC, Group
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlClient
@@ -246,13 +246,13 @@ def calls(rng: random.Random) -> Callable[[Group], Steps[Any]]:
     several = np.tile(data, (3, 1))
     return rng.choice(
         (
-            lambda group: collectives.bcast(group, data if group.rank == root else None, root, AUTOMATIC),
-            lambda group: collectives.allreduce(group, data, SUM, None, AUTOMATIC),
-            lambda group: collectives.allgather(group, data, None, AUTOMATIC),
-            lambda group: collectives.alltoall(group, several, None, AUTOMATIC),
-            lambda group: collectives.barrier(group),
+            lambda group: collectives.broadcast.bcast(group, data if group.rank == root else None, root, AUTOMATIC),
+            lambda group: collectives.reduce.allreduce(group, data, SUM, None, AUTOMATIC),
+            lambda group: collectives.gather.allgather(group, data, None, AUTOMATIC),
+            lambda group: collectives.alltoall.alltoall(group, several, None, AUTOMATIC),
+            lambda group: collectives.reduce.barrier(group),
             lambda group: sendrecv(group, data, (group.rank + 1) % 3, (group.rank - 1) % 3, 5),
-            lambda group: collectives.gather(group, data, root, None, AUTOMATIC),
+            lambda group: collectives.gather.gather(group, data, root, None, AUTOMATIC),
         )
     )
 

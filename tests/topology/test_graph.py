@@ -24,7 +24,7 @@ from ringcast import (
     Revoked,
     Topology,
 )
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.choice_log import in_words
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.bootstrap.inbox import OPENERS
 from ringcast.wire import transport_kinds
 from ringcast.wire.transport_kinds import IPC, KINDS, TCP, kind_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ringcast
-from ringcast.algorithms.cost import NETWORKS
+from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.in_process import thread_endpoints

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import ALGORITHMS, CallFacts
-from ringcast.algorithms.cost import NETWORKS, choose
+from ringcast.algorithms.cost import choose
+from ringcast.algorithms.network import NETWORKS
 from ringcast.commands.bench import distributions
 from ringcast.commands.bench.bed import TRANSPORT
 from ringcast.commands.bench.cases import EMPTY, IRREGULAR, PARTED, REGULAR, Case, Measurement, messages

@@ -8,7 +8,7 @@ from datetime import datetime
 from ringcast._util.dataclass import dataclass
 from ringcast._util.sizes import label
 from ringcast.algorithms import network_file
-from ringcast.algorithms.cost import Network
+from ringcast.algorithms.network import Network
 from ringcast.collectives.broadcast import RIDE_ALONG
 from ringcast.commands.bench.bed import TRANSPORT
 from ringcast.commands.bench.cases import IRREGULAR, OURS, title

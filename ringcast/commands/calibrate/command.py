@@ -13,7 +13,7 @@ from pathlib import Path
 from ringcast._util import output_files
 from ringcast._util.last_line import ProgressLine
 from ringcast.algorithms import network_file
-from ringcast.algorithms.cost import NETWORKS, Network
+from ringcast.algorithms.network import NETWORKS, Network
 from ringcast.bootstrap.world import init, terminal
 from ringcast.commands.calibrate import report
 from ringcast.commands.calibrate.fit import Sample, fit

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import Params
-from ringcast.algorithms.cost import Network, predict
+from ringcast.algorithms.cost import predict
+from ringcast.algorithms.network import Network
 
 _APART = "link_beta", "ranks_per_cpu"  # the first is found otherwise, the second is known of a job
 _NAMES = tuple(field.name for field in fields(Network) if field.type == "float" and field.name not in _APART)

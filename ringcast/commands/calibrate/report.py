@@ -8,7 +8,7 @@ from statistics import median
 
 from ringcast._util.output_files import write_whole
 from ringcast.algorithms import ALGORITHMS
-from ringcast.algorithms.cost import Network
+from ringcast.algorithms.network import Network
 from ringcast.commands.calibrate.fit import Sample
 
 _COLUMNS = "collective      algorithm         from      bytes blocks rounds  measured ms predicted ms   error"

@@ -39,7 +39,7 @@ class InterCollectives(CommHandle):
 
     def _barrier(self) -> Steps[None]:
         """Wait for all ranks of both sides."""
-        return collectives.barrier(self._shared.inner)
+        return collectives.reduce.barrier(self._shared.inner)
 
     def _bcast(self, buf: Any, root: int = 0) -> Steps[Exception | None]:
         """Send the root's buffer to all ranks of the other side."""
@@ -154,7 +154,7 @@ class InterCollectives(CommHandle):
 
     def _reduced(self, combine: Op, items: Array) -> Steps[Bytes | None]:
         """Return the combination of the items of this side to its first rank."""
-        total = yield from collectives.reduce(self._group, items, combine, 0, None, AUTOMATIC)
+        total = yield from collectives.reduce.reduce(self._group, items, combine, 0, None, AUTOMATIC)
         return None if total is None else total.view(np.uint8)
 
     def _reduced_there(self, combine: Op, items: Array) -> Steps[Bytes]:
@@ -165,7 +165,7 @@ class InterCollectives(CommHandle):
 
     def _told(self, data: Bytes | None) -> Steps[Bytes]:
         """Return the first rank's data on all ranks of this side; only the first one knows their length."""
-        came: Bytes = yield from collectives.bcast(self._group, data, 0, AUTOMATIC)
+        came: Bytes = yield from collectives.broadcast.bcast(self._group, data, 0, AUTOMATIC)
         return came
 
     def _bcast_object(self, obj: Any, root: int = 0) -> Steps[Outcome]:

@@ -42,7 +42,7 @@ class Collectives(CommHandle):
 
     def _barrier(self) -> Steps[None]:
         """Wait for all ranks."""
-        return collectives.barrier(self._group)
+        return collectives.reduce.barrier(self._group)
 
     Barrier, Ibarrier, Barrier_init = forms(_barrier, "Barrier")
     barrier = blocking(_barrier, "barrier")
@@ -63,13 +63,13 @@ class Collectives(CommHandle):
         group = self._group
         root = root_of(group, "gather", root)
         if group.rank != root:
-            return collectives.gather(group, message(sendbuf, writes=False).packed(), root, None, AUTOMATIC)
+            return collectives.gather.gather(group, message(sendbuf, writes=False).packed(), root, None, AUTOMATIC)
         part = block(recvbuf, group.size, writes=True)
         room = part.room()
         rows = _rows(room, group.size)
         mine = _mine(sendbuf, part, group.rank, group.size)
         check_length(mine, rows.shape[1])
-        return _filled(part, room, collectives.gather(group, mine, root, rows, AUTOMATIC))
+        return _filled(part, room, collectives.gather.gather(group, mine, root, rows, AUTOMATIC))
 
     Gather, Igather, Gather_init = forms(_gather, "Gather")
 
@@ -120,7 +120,7 @@ class Collectives(CommHandle):
         rows = _rows(room, group.size)
         mine = _mine(sendbuf, part, group.rank, group.size)
         check_length(mine, rows.shape[1])
-        return _filled(part, room, collectives.allgather(group, mine, rows, AUTOMATIC))
+        return _filled(part, room, collectives.gather.allgather(group, mine, rows, AUTOMATIC))
 
     Allgather, Iallgather, Allgather_init = forms(_allgather, "Allgather")
 
@@ -144,7 +144,7 @@ class Collectives(CommHandle):
         given = part if in_place(sendbuf) else block(sendbuf, group.size, writes=False)
         mine = _rows(given.packed(), group.size)
         check_length(mine[0], rows.shape[1])
-        return _filled(part, room, collectives.alltoall(group, mine, rows, AUTOMATIC))
+        return _filled(part, room, collectives.alltoall.alltoall(group, mine, rows, AUTOMATIC))
 
     Alltoall, Ialltoall, Alltoall_init = forms(_alltoall, "Alltoall")
 
@@ -179,10 +179,10 @@ class Collectives(CommHandle):
         root = root_of(group, "reduce", root)
         if group.rank != root:
             combine, items = of_buffers(op, message(sendbuf, writes=False))
-            return collectives.reduce(group, items, combine, root, None, AUTOMATIC)
+            return collectives.reduce.reduce(group, items, combine, root, None, AUTOMATIC)
         combine, items, part, room = operands(sendbuf, recvbuf, op)
         out = room.view(items.dtype)
-        return _filled(part, room, collectives.reduce(group, items, combine, root, out, AUTOMATIC))
+        return _filled(part, room, collectives.reduce.reduce(group, items, combine, root, out, AUTOMATIC))
 
     Reduce, Ireduce, Reduce_init = forms(_reduce, "Reduce")
 
@@ -190,7 +190,7 @@ class Collectives(CommHandle):
         """Put the combination of the buffers of all ranks into each rank's."""
         combine, items, part, room = operands(sendbuf, recvbuf, op)
         out = room.view(items.dtype)
-        return _filled(part, room, collectives.allreduce(self._group, items, combine, out, AUTOMATIC))
+        return _filled(part, room, collectives.reduce.allreduce(self._group, items, combine, out, AUTOMATIC))
 
     Allreduce, Iallreduce, Allreduce_init = forms(_allreduce, "Allreduce")
 
@@ -231,7 +231,7 @@ class Collectives(CommHandle):
     def _reduced_to_room(self, given: Part, part: Part, op: Any) -> Steps[Outcome | Exception | None]:
         """Exchange the number of elements that each rank wants; fail on all ranks if one lacks their sum."""
         group, told = self._group, np.array([part.count, given.count])
-        everyone = yield from collectives.allgather(group, told, None, AUTOMATIC)
+        everyone = yield from collectives.gather.allgather(group, told, None, AUTOMATIC)
         counts = tuple(everyone[:, 0].tolist())
         if (everyone[:, 1] != sum(counts)).any():
             return Outcome(None, _wrong_counts(given, counts))
@@ -244,7 +244,7 @@ class Collectives(CommHandle):
         rows = tuple(count * each for count in counts)
         # In place, the elements of the others stay as they are, so that ringcast must not work there.
         out = None if given is part else part.room()[: rows[self._group.rank] * items.itemsize].view(items.dtype)
-        return _put(part, collectives.reduce_scatter(self._group, items, combine, rows, out, AUTOMATIC))
+        return _put(part, collectives.reduce.reduce_scatter(self._group, items, combine, rows, out, AUTOMATIC))
 
 
 class Scans(CommHandle):
@@ -254,7 +254,7 @@ class Scans(CommHandle):
         """Put the combination of the buffers of ranks 0 to r into rank r's."""
         combine, items, part, room = operands(sendbuf, recvbuf, op)
         out = room.view(items.dtype)
-        return _filled(part, room, collectives.scan(self._group, items, combine, out, AUTOMATIC))
+        return _filled(part, room, collectives.scan.scan(self._group, items, combine, out, AUTOMATIC))
 
     Scan, Iscan, Scan_init = forms(_scan, "Scan")
 
@@ -262,7 +262,7 @@ class Scans(CommHandle):
         """Put the combination of the buffers of ranks 0 to r - 1 into rank r's; rank 0's stays as it is."""
         combine, items, part, room = operands(sendbuf, recvbuf, op)
         out = room.view(items.dtype)
-        steps = collectives.exscan(self._group, items, combine, out, AUTOMATIC)
+        steps = collectives.scan.exscan(self._group, items, combine, out, AUTOMATIC)
         return _filled(part if self._group.rank else None, room, steps)
 
     Exscan, Iexscan, Exscan_init = forms(_exscan, "Exscan")
@@ -342,7 +342,7 @@ def _gather_parts(group: Group, mine: Bytes, parts: list[Part], root: int) -> St
     here = group.rank == root
     _, lengths = yield from exchange_counts(group, "gatherv", mine, None)
     room = joined(parts) if here and list(lengths) == [part.nbytes for part in parts] else None
-    whole = yield from collectives.gatherv(group, mine, lengths, root, room, AUTOMATIC)
+    whole = yield from collectives.gather.gatherv(group, mine, lengths, root, room, AUTOMATIC)
     return stored(parts, whole, lengths) if here and room is None else None
 
 
@@ -360,7 +360,7 @@ def _scatter_parts(
 def _allgather_parts(group: Group, mine: Bytes, parts: list[Part], lengths: tuple[int, ...]) -> Steps[None]:
     """Take the steps of `Allgatherv`."""
     room = joined(parts)
-    whole = yield from collectives.allgatherv(group, mine, lengths, room, AUTOMATIC)
+    whole = yield from collectives.gather.allgatherv(group, mine, lengths, room, AUTOMATIC)
     if room is None:
         stored(parts, whole, lengths)
 

@@ -132,7 +132,7 @@ def _send_parts(group: Group, parts: list[memoryview], root: int) -> Steps[None]
     """Broadcast an object as its root: the pickle, then large buffers in it one by one, straight from the object."""
     body, *large = parts
     head = struct.pack(f"<I{len(large)}Q", len(large), *map(len, large))
-    yield from collectives.bcast(group, np.frombuffer(head + body, np.uint8), root, AUTOMATIC)
+    yield from collectives.broadcast.bcast(group, np.frombuffer(head + body, np.uint8), root, AUTOMATIC)
     for buffer in large:
         yield from bcast_into(group, np.frombuffer(buffer, np.uint8), root)
 
@@ -143,7 +143,7 @@ def _copy(buffer: memoryview) -> memoryview:
 
 def _receive_object(group: Group, root: int) -> Steps[Outcome]:
     """Return the object that the root broadcasts; an error of its pickle does not concern the other ranks."""
-    message = (yield from collectives.bcast(group, None, root, AUTOMATIC)).data
+    message = (yield from collectives.broadcast.bcast(group, None, root, AUTOMATIC)).data
     (count,) = struct.unpack_from("<I", message)
     sizes = struct.unpack_from(f"<{count}Q", message, 4)
     large = [np.empty(size, np.uint8) for size in sizes]

@@ -70,7 +70,7 @@ class MemberCalls(CommHandle):
                 error, told = wrong, np.zeros(0, np.uint64)  # the others do not wait for ever
             else:
                 told = yield from _met(group, peers, remote_leader, tag)
-        told = yield from collectives.bcast(group, told, local_leader, AUTOMATIC)
+        told = yield from collectives.broadcast.bcast(group, told, local_leader, AUTOMATIC)
         if told is None or not len(told):
             return error or Exception(ERR_COMM, "the local leader has given a wrong peer communicator, rank or tag")
         return _two_sided(group, told, self._shared)

@@ -221,7 +221,7 @@ class MakingTopologies(CommHandle):
         group = self._group
         if not self._are_ranks(mine[:, :2].flat):
             raise Exception(ERR_ARG, f"expected ranks in 0..{group.size - 1}, got {mine[:, :2].tolist()}")
-        edges = yield from collectives.allgatherv(group, mine, None, None, AUTOMATIC)
+        edges = yield from collectives.gather.allgatherv(group, mine, None, None, AUTOMATIC)
         out, into = edges[edges[:, 0] == group.rank], edges[edges[:, 1] == group.rank]
         into = into[np.argsort(into[:, 0], kind="stable")]
         weights = (into[:, 2].tolist(), out[:, 2].tolist()) if weighted else None
