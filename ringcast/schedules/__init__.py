@@ -1,7 +1,7 @@
-"""Schedules of the collectives: pure data, one family per file. They know nothing of sockets, processes or buffers.
+"""Make the schedules of the collectives: pure data, one family per file, without sockets, processes or buffers.
 
-`schedule` says what a schedule is: for each rank a sequence of rounds, in each of which it sends to at most one rank
-and receives from at most one. `placement` is where ranks are: which of them share a host. All others make schedules.
+`schedule` defines a schedule: for each rank a sequence of rounds; in a round the rank sends to at most one rank and
+receives from at most one. `placement` describes which ranks share a host. All other modules make schedules.
 
 >>> from ringcast.schedules import schedule
 """

@@ -1,6 +1,6 @@
-"""Block schedules of the circulant graph, which say which block travels in which round, in O(log p) a rank.
+"""Compute block schedules of the circulant graph, which say which block travels in which round, in O(log p) per rank.
 
-Träff, doi 10.1145/3735139 (arXiv 2312.11236, 2407.18004); the graph and the four conditions are those of Träff,
+Träff, doi 10.1145/3735139 (arXiv 2312.11236, 2407.18004); the graph and the four conditions are from Träff,
 "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022.
 `schedule_tables` computes all ranks at once by a rule of our own, see there.
 
@@ -12,7 +12,7 @@ The four conditions, which make any such table a broadcast schedule:
 1. S[k] of r is R[k] of r + s[k]: both ends of a message mean the same block.
 2. The R[k] of r are -1, ..., -q without b - q, and b instead: each block comes once; b is the baseblock of r.
 3. b comes in the k with s[k] <= r < s[k+1]: a block is new in the phase in which the root sends it.
-4. S[k] is b - q or among R[0], ..., R[k-1]: a rank sends only what it has.
+4. S[k] is b - q or among R[0], ..., R[k-1]: a rank sends only blocks that it has.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def recv_schedule(p: int, r: int) -> tuple[int, ...]:
 def send_schedule(p: int, r: int) -> tuple[int, ...]:
     """Return S[0], ..., S[q-1] of r in O(log p).
 
-    Rank r halves the ranks that it shares its block with, from p down: in the lower part it goes on sending what it
-    sent, in the upper part it sends what is new there. Where a neighbour breaks this rule (at most four times)
-    its own receive schedule tells.
+    Rank r halves the range of ranks that get the same block, from p down: to the lower part it sends the same block as
+    before, to the upper part the block that is new there. Where a neighbour breaks this rule (at most four times), the
+    neighbour's receive schedule is computed.
 
     >>> send_schedule(33, 25)
     (-4, -4, -4, -3, -5, -1)
@@ -172,7 +172,7 @@ def schedule_tables(p: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
         block = _highest_bit(window, q)
         used |= np.left_shift(1, block, dtype=used.dtype)
         recv[k] = block - q
-        recv[k, s[k] : s[k + 1]] = own[s[k] : s[k + 1]]  # those whose window holds the root
+        recv[k, s[k] : s[k + 1]] = own[s[k] : s[k + 1]]  # ranks whose window holds the root
         send[k] = behind(recv[k], p - s[k])
     recv.flags.writeable = send.flags.writeable = False
     return recv, send
@@ -184,7 +184,7 @@ def behind(x: NDArray[Any], d: int) -> NDArray[Any]:
 
 
 def _baseblocks(s: tuple[int, ...]) -> NDArray[np.int8]:
-    """Return the baseblocks of all ranks: behind s[k] they repeat those behind the root."""
+    """Return the baseblocks of all ranks: the ranks behind s[k] have the same ones as the ranks behind the root."""
     q = len(s) - 1
     own = np.full(s[q], q, np.int8)
     for k in range(q):

@@ -1,12 +1,12 @@
-"""Block schedules in O(log^3 p) a rank, by the construction of 2022: the greatest new block in a range of ranks.
+"""Compute block schedules in O(log^3 p) per rank by the construction of 2022: the greatest new block in a range.
 
 Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022, Algorithms 3 to 5.
-`ringcast.schedules.blocks` computes the same schedules in O(log p), and is what the collectives use. As printed, the
-algorithms do not give schedules for all p; what differs here:
+The collectives use `ringcast.schedules.blocks`, which computes the same schedules in O(log p). As printed, the
+algorithms do not give schedules for all p. The differences here:
 
 * Algorithm 3 goes wrong by one in several places, and loses blocks: `range_blocks` is another search, also O(log p).
-* Algorithm 4 may send a rank its own baseblock twice: it counts as received from the start. The root has no block to
-  offer. Where a range has nothing new, the one rank behind it is enough. k blocks take rounds 0 to k-1.
+* Algorithm 4 may send a rank its own baseblock twice: here the block counts as received from the start. The root has no
+  block to offer. Where a range has nothing new, the one rank behind it is enough. k blocks take rounds 0 to k-1.
 * Algorithm 5 asks for the first i blocks, and takes block i: it has to ask for i+1.
 
 p ranks; q = ceil(log2 p); s = skips(p); r = rank counted from the root; i = round of the phase. A set of blocks is an
@@ -23,8 +23,8 @@ from ringcast.schedules.blocks import baseblock, skips
 def range_blocks(p: int, a: int, b: int) -> int:
     """Return the set of the baseblocks of the ranks a, ..., b, 1 <= a <= b < p, in O(log p) (Algorithm 3, repaired).
 
-    The ranks behind s[k] have the baseblocks of the ranks 1, 2, ...; so a range that starts at s[k] or before has k
-    and, of those before s[j] + 1 <= b - s[k], all blocks up to j; a range behind it is moved down by s[k].
+    The ranks behind s[k] have the baseblocks of the ranks 1, 2, ...; so a range with s[k] in it has the block k, the
+    blocks j with s[j] <= b - s[k], and the blocks of its ranks before s[k]. A range behind s[k] is moved down by s[k].
 
     >>> [baseblock(20, r) for r in range(8, 12)], bin(range_blocks(20, 8, 11))
     ([2, 0, 4, 0], '0b10101')
@@ -64,7 +64,7 @@ def recv_schedule(p: int, r: int, rounds: int | None = None) -> tuple[int, ...]:
 
 
 def send_schedule(p: int, r: int) -> tuple[int, ...]:
-    """Return S[0], ..., S[q-1] of r in O(log^3 p): what those receive to whom it sends (Algorithm 5).
+    """Return S[0], ..., S[q-1] of r in O(log^3 p): S[k] is R[k] of the rank to which r sends (Algorithm 5).
 
     >>> send_schedule(33, 25)
     (-4, -4, -4, -3, -5, -1)

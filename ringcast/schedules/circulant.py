@@ -1,11 +1,11 @@
-"""Collectives on the circulant graph, in the fewest rounds possible.
+"""Make schedules of collectives on the circulant graph, in the fewest rounds possible.
 
 Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022 (Algorithms 6-9);
 Träff, doi 10.1145/3735139 (the schedules in O(log p)); arXiv 2407.18004 (the reversals);
 Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv 2410.14234.
 
 p ranks; q = ceil(log2 p); s = skips(p); r = rank counted from the root; n blocks; k = round mod q. A rank exchanges
-with those s[k] before and behind it. Arguments are taken as valid: `ringcast.schedules.build` checks them.
+with the ranks s[k] before and behind it. Arguments are taken as valid: `ringcast.schedules.build` checks them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Broadcast(Schedule):
 
     @cached_property
     def _rows(self) -> tuple[tuple[int | None, int, int | None, int], ...]:
-        """For each k: to whom, S[k], from whom, R[k]. Nothing goes to the root, on either side."""
+        """For each k: destination, S[k], source, R[k]. No block goes to the root: None on both sides of a message."""
         p, s = self.size, skips(self.size)
         r = (self.rank - self.root) % p
         to = [(self.rank + skip) % p if (r + skip) % p else None for skip in s[:-1]]
@@ -91,9 +91,9 @@ class Broadcast(Schedule):
         n, rows = self.nblocks, self._rows
         k = (i + 1 - n) % len(rows)
         to, out, source, into = rows[k]
-        out += i - k  # i - k is q for every phase that is over, less x
+        out += i - k  # i - k is q times the number of phases that are over, less x
         into += i - k
-        # In the last phase numbers run past the last block; there the last one is meant, which is then still missing.
+        # In the last phase numbers run past the last block; they mean the last block, which is still missing then.
         sends = to is not None and out >= 0
         receives = source is not None and into >= 0
         return Step(
@@ -108,8 +108,8 @@ class Broadcast(Schedule):
 class AllBroadcast(Schedule):
     """Every rank broadcasts its n blocks at the same time, in n-1+q rounds (2022, Algorithm 9).
 
-    Part j is the contribution of rank j. In each round the blocks of all contributors travel in one message. Those
-    with nothing to contribute (counts[j] == 0) are left out on both sides.
+    Part j is the contribution of rank j. In each round the blocks of all contributors travel in one message. Ranks
+    without a contribution (counts[j] == 0) are left out on both sides.
     """
 
     nblocks: int
@@ -135,10 +135,10 @@ class AllBroadcast(Schedule):
         )
 
     def _arrivals(self, rank: int, i: int, k: int) -> NDArray[np.intp]:
-        """Return the slots that arrive at `rank` in round i: from contributor j the block that is due at rank - j."""
+        """Return the slots that arrive at `rank` in round i: of each contributor j the block due at rank - j."""
         n, j = self.nblocks, self._contributors
         due = schedule_tables(self.size)[0][k]
-        block = due[rank - j].astype(np.intp) + (i - k)  # a negative index means what it should: mod p
+        block = due[rank - j].astype(np.intp) + (i - k)  # a negative index of `due` is right, as it counts mod p
         arrives = (block >= 0) & (j != rank)
         slots: NDArray[np.intp] = j[arrives] * n + np.minimum(block[arrives], n - 1)
         return slots
@@ -150,10 +150,10 @@ class AllBroadcast(Schedule):
 
 @dataclass(frozen=True)
 class AllGather(Schedule):
-    """Allgather in q rounds, each rank receiving each foreign part once (2022, Algorithm 7).
+    """Allgather in q rounds; each rank receives each foreign part once (2022, Algorithm 7).
 
-    After round k a rank has the s[k+1] parts from its own on. `whole`: the buffer is one part, cut into p blocks,
-    of which each rank has its own; otherwise it is p parts of one block each.
+    After round k a rank has the s[k+1] parts from its own on. `whole`: the buffer is one part, cut into p blocks, one
+    of each rank; otherwise it is p parts of one block each.
     """
 
     whole: bool = False
@@ -176,9 +176,9 @@ class AllGather(Schedule):
 class Census(Schedule):
     """Allreduce of whole values in q rounds (2022, Algorithm 8), then one local step.
 
-    Every rank counts the ranks behind it: S is the sum over those counted so far, without its own value x. The
-    number of ranks counted grows to s[k+1] - 1, by sums with or without the sender's x. Each rank adds in an order
-    of its own: the operator must be commutative, and exact if all ranks are to have the same bits.
+    Every rank counts the ranks behind it: S is the sum over the ranks counted so far, without its own value x. The
+    number of counted ranks grows to s[k+1] - 1, by sums with or without the sender's x. Each rank adds in an order of
+    its own: the operator must be commutative, and exact if all ranks are to have the same bits.
 
     Slots: 0 is x, and the result at the end; 1 is S; 2 is the message (S itself must not change while it is sent).
     """
@@ -205,9 +205,9 @@ class Census(Schedule):
 
 @dataclass(frozen=True)
 class Scatter(Schedule):
-    """Scatter down a circulant tree in q rounds: who holds a range passes on what lies s[k] and more behind it.
+    """Scatter down a circulant tree in q rounds: the holder of a range passes on the parts from s[k] behind it on.
 
-    Part j is for rank j. In round q-1-k the holder of [r, r+length), length > s[k], sends [r+s[k], r+length) to
+    Part j is for rank j. In round q-1-k the holder r of [r, r+length), length > s[k], sends [r+s[k], r+length) to
     r + s[k]. A rank receives its range once, then halves it; the root sends p-1 parts, the least possible.
     """
 
@@ -258,7 +258,7 @@ def reduce(size: int, rank: int, *, nblocks: int, root: int = 0) -> Schedule:
 
 
 def allgatherv(size: int, rank: int, *, nblocks: int, counts: tuple[int, ...]) -> Schedule:
-    """Return the all-broadcast: n-1+q rounds, whatever the counts, which only tell who contributes nothing."""
+    """Return the all-broadcast: n-1+q rounds for any counts; a count of 0 only leaves its rank out as contributor."""
     return Nothing(size, rank, (nblocks,)) if size == 1 else AllBroadcast(size, rank, nblocks, counts)
 
 
@@ -291,7 +291,7 @@ def census(size: int, rank: int) -> Schedule:
 
 
 def barrier(size: int, rank: int) -> Schedule:
-    """Return the census of nothing: its slots may have no bytes, its q messages are sent all the same."""
+    """Return the census of empty values: its slots may have no bytes, but its q messages are sent."""
     return census(size, rank)
 
 

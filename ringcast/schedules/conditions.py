@@ -1,7 +1,7 @@
-"""Checker for block schedules of any origin: the four conditions of `ringcast.schedules.blocks`.
+"""Check block schedules of any origin by the four conditions of `ringcast.schedules.blocks`.
 
-The tables are not unique (Träff 2022, Table 5 has two for p = 9): tables from elsewhere are to be checked by this, not
-compared with ours.
+The tables are not unique (Träff 2022, Table 5 has two for p = 9): check tables from elsewhere by this, do not compare
+them with ours.
 
 p ranks; q = ceil(log2 p); s = skips(p); r = rank counted from the root; k = round mod q; R, S = blocks that a rank
 receives and sends.
@@ -24,7 +24,7 @@ def check_conditions(p: int, recv: ArrayLike, send: ArrayLike) -> None:
     >>> check_conditions(2, [[-1, 0]], [[0, -1]])
 
     Raises:
-        ScheduleError: with the condition that does not hold, and the first round and rank where it does not.
+        ScheduleError: a condition does not hold; the text names it, and the first round and rank.
     """
     s = skips(p)
     q = len(s) - 1

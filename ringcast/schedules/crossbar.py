@@ -1,4 +1,4 @@
-"""Fractional trees on an a x b hierarchical crossbar: a modules of b ranks, with few channels between modules.
+"""Make fractional trees on an a x b hierarchical crossbar: a modules of b ranks, with few channels between modules.
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003, section 4.
 
@@ -29,8 +29,8 @@ class Channel:
 def one_group(modules: int, width: int, run: int) -> TreeGroup:
     """Return the first variant: one group of each module in a global tree; two channels out and two in.
 
-    The groups of the global tree that have a successor less than two are followed by the tree of their own module; the
-    links that are then left at the leaves, one more than are needed, lead to the trees of the others' modules.
+    A group of the global tree with fewer than two successors is followed by the tree of its own module. The links that
+    are then left at the leaves, one more than needed, lead to the trees of the other groups' modules.
 
     Raises:
         ValueError: a module has no room for a group.
@@ -57,7 +57,7 @@ def two_groups(modules: int, width: int, run: int) -> TreeGroup:
     """Return the second variant: two groups of each module in the global tree; two channels out, one in.
 
     The first leads to the second and to another module, the second to the local tree and perhaps to one more module.
-    That costs at most r+1 more rounds on each level of the global tree.
+    This variant costs at most r+1 more rounds on each level of the global tree.
 
     Raises:
         ValueError: a module has no room for two groups.

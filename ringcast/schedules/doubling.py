@@ -1,4 +1,4 @@
-"""Reductions of whole values in rank order: recursive doubling and a binomial tree.
+"""Make schedules for reductions of whole values in rank order: recursive doubling and a binomial tree.
 
 Folklore; see Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, chapter 4, for powers of two,
 and Rabenseifner, 2004, for folding the others. Values are never cut, and operands are always combined as
@@ -18,7 +18,7 @@ class Doubling(Schedule):
     """Allreduce in d rounds, two more unless p is a power of two.
 
     Ranks 2i and 2i+1, i < f, first become one (fold): 2i+1 hands its value to 2i and gets the result at the end.
-    In between, the 2^d ranks that are left exchange with those whose number differs in bit 0, 1, ..., d-1. Both
+    In between, the 2^d remaining ranks exchange with the rank whose number differs in bit 0, 1, ..., d-1. Both
     partners form the same product of two, so all ranks have the same bits.
     """
 
@@ -45,7 +45,7 @@ class Doubling(Schedule):
         partner = new ^ bit
         peer = 2 * partner if partner < f else partner + f
         accept = COMBINE_LEFT if new & bit else COMBINE_RIGHT
-        return Step(peer, (1,), peer, (0,), accept, (Copy(1, 0),))  # a copy goes out, for slot 0 changes meanwhile
+        return Step(peer, (1,), peer, (0,), accept, (Copy(1, 0),))  # a copy is sent, as slot 0 changes meanwhile
 
     def _fold(self, *, unfold: bool) -> Step:
         peer = self.rank ^ 1
@@ -56,10 +56,10 @@ class Doubling(Schedule):
 
 @dataclass(frozen=True)
 class OrderedReduce(Schedule):
-    """Reduction to `root` in ceil(log2 p) rounds, whatever the root.
+    """Reduction to any `root` in ceil(log2 p) rounds.
 
-    After round k the product of each range of 2^k ranks, from a multiple of 2^k on, lies at one of them: at the root
-    if it is in the range, else at the lowest. Neighbouring ranges then become one.
+    After k rounds the product of each range of 2^k ranks, from a multiple of 2^k on, lies at one of them: at the root
+    if it is in the range, else at the lowest rank. In the next round pairs of neighbouring ranges become one.
     """
 
     root: int = 0

@@ -1,11 +1,11 @@
-"""Allreduce of n blocks over two trees whose roots exchange: in rank order, each block up and down in a pipeline.
+"""Make the allreduce of n blocks over two trees whose roots exchange: in rank order, in a pipeline up and down.
 
 Träff, "A doubly-pipelined, dual-root reduction-to-all algorithm", arXiv 2109.12626. Our addition: each message has its
 round, so that step i is round i on all ranks.
 
 p ranks; n blocks. The first h = ceil(p/2) ranks are one tree, the others are the other; both are numbered in
-post-order: the root is the last rank, its first child the one before it, the second the one before the first child's
-subtree. Each rank adds what comes from its children on the left, so that rank order is kept.
+post-order: the root is the last rank, its first child the rank before it, the second the rank before the first child's
+subtree. Each rank adds its children's sums on the left, so that rank order is kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DualRoot(Schedule):
         return Step(to, (copy.dst,), stream.peer, recv, stream.accept, (copy,))
 
     def _turn(self, streams: tuple[_Stream, ...], i: int) -> _Turn | None:
-        """Return what moves in round i; at most one of the streams has its turn."""
+        """Return the block that moves in round i, and its stream; at most one stream moves in a round."""
         for stream in streams:
             block, rest = divmod(i - stream.first, _period(self.size))
             if rest == 0 and 0 <= block < self.nblocks:
@@ -99,7 +99,7 @@ class _Turn:
 
 @dataclass(frozen=True)
 class _Node:
-    """A rank in its tree; its subtree are the `size` ranks up to itself.
+    """A rank in its tree; its subtree consists of the `size` ranks up to itself.
 
     up: the round in which its block 0 goes to its parent, or between the roots.
     down: the round in which its block 0 comes back complete.
@@ -111,7 +111,7 @@ class _Node:
     down: int
 
     def children(self) -> tuple[_Node, ...]:
-        """Return the first child and the second; upwards the first is served first, downwards as well."""
+        """Return the first child and the second; the first is served first, upwards and downwards."""
         first, second = _subtrees(self.size)
         if first == 0:
             return ()
@@ -134,7 +134,7 @@ def _subtrees(size: int) -> tuple[int, int]:
 
 
 def _period(p: int) -> int:
-    """Return after how many rounds a next block can follow: the most peers that a rank has."""
+    """Return the number of rounds from one block to the next: the most peers of a rank."""
     return min(_half(p), 3)
 
 
@@ -152,7 +152,7 @@ def _latency(size: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _place(p: int, rank: int) -> tuple[_Node, _Node | None]:
-    """Return the node of `rank` and that of its parent."""
+    """Return the nodes of `rank` and of its parent."""
     h = _half(p)
     exchange = _latency(h)[0]
     node = _Node(h - 1, h, exchange, exchange) if rank < h else _Node(p - 1, p - h, exchange, exchange)

@@ -1,10 +1,10 @@
-"""Embedding of groups of ranks in a mesh, such that no link is used twice in a round.
+"""Embed groups of ranks in a mesh, so that no link is used twice in a round.
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003, section 4.
 
-The mesh is cut into submeshes of r1 x r2 ranks, each a group, r = r1 r2. A group's chain goes through it column
-by column. Rank y * b + x is in row y and column x of b. Links have two directions, which count as two; messages go
-along the row first, then along the column (x-y routing). After r+1 rounds everything repeats.
+The mesh is cut into submeshes of r1 x r2 ranks, each a group, r = r1 r2. A group's chain goes through the submesh
+column by column. Rank y * b + x is in row y and column x of b. The two directions of a link count as two links;
+messages go along the row first, then along the column (x-y routing). After r+1 rounds everything repeats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast.schedules.grouptree import TreeGroup
 
 Spot: TypeAlias = tuple[int, int]  # row and column of a group
-Turn: TypeAlias = tuple[int, int]  # of a chain: 1 = columns from left to right, -1 = to the left; 1 = first column down
+Turn: TypeAlias = tuple[int, int]  # of a chain: columns to the right (1) or left (-1); first column down (1) or up (-1)
 Link: TypeAlias = tuple[int, int]
 
 
@@ -83,14 +83,14 @@ class Node:
     spot: Spot
     turn: Turn
     members: tuple[int, ...]
-    start: int  # when its head gets the first block; see `ringcast.schedules.fractional.TreePosition`
+    start: int  # the round in which its head gets the first block; see `ringcast.schedules.fractional.TreePosition`
     parent: Spot | None
-    below: bool  # it follows its parent's last member
-    links: dict[Link, int]  # that it uses, and in which rounds: bit i stands for those that are i modulo r+1
+    below: bool  # whether it follows its parent's last member
+    links: dict[Link, int]  # the links that it uses, and their rounds: bit i stands for the rounds i modulo r+1
 
 
 class Embedding:
-    """The groups that are in their places, and the links that they use."""
+    """The groups that have their places, and the links that they use."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
@@ -99,7 +99,7 @@ class Embedding:
         self._used: dict[Link, int] = {}
 
     def node(self, spot: Spot, turn: Turn, parent: Spot | None = None, *, below: bool = True) -> Node | None:
-        """Return a group as it would be in its place, or None if it is in the way of itself or of others."""
+        """Return a group in this place, or None if its messages would collide with each other or with other groups'."""
         members, start, feeds = self.mesh.snake(spot, turn), -1, []
         if parent is not None:
             above = self.nodes[parent]
@@ -115,12 +115,12 @@ class Embedding:
         return node if self.fits(node) else None
 
     def fits(self, node: Node) -> bool:
-        """Return whether nobody else uses the node's links, nor follows its parent as it would."""
+        """Return whether no other group uses the node's links in its rounds, or follows its parent on the same side."""
         free = all(not self._used.get(link, 0) & rounds for link, rounds in node.links.items())
         return free and (node.parent, node.below) not in self._followed
 
     def _feeds(self, above: tuple[int, ...], head: int, start: int, *, below: bool) -> list[tuple[Link, int]]:
-        """Return the links, and their rounds, by which a head gets its blocks: from the last one, or one from each."""
+        """Return links and rounds by which a head gets its blocks: all from the last member, or one from each."""
         if below:
             return [(link, self._all_but(start - 1)) for link in self.mesh.route(above[-1], head)]
         period = self.mesh.run + 1

@@ -1,11 +1,11 @@
-"""Total exchange: every rank has a block for every other rank.
+"""Make schedules of the total exchange, in which every rank has a block for every other rank.
 
 Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv 2410.14234 (its template, with
 concatenation as the operator); Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, section 4.5;
 Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005.
 
 p ranks; r = rank; e = offset of a block: its destination is e further than its origin, on the graph in question.
-Part j, j < p, is the block for rank j, part p+j the one from rank j. A rank's block for itself does not move.
+Part j, j < p, is the block for rank j, part p+j the block from rank j. A rank's block for itself does not move.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ringcast.schedules.grid import mesh_shape
 from ringcast.schedules.schedule import Schedule, Step
 
 Offsets: TypeAlias = "range | NDArray[np.intp]"
-Move: TypeAlias = tuple[int, Offsets]  # in one round: how far, and the offsets of the blocks that make this hop
+Move: TypeAlias = tuple[int, Offsets]  # in one round: the distance, and the offsets of the blocks that make this hop
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Pairwise(Schedule):
 
 @dataclass(frozen=True)
 class Scattered(Pairwise):
-    """The rounds of `Pairwise`, which overlap: every message moves as fast as both of its ranks allow.
+    """The rounds of `Pairwise`, but they overlap: every message moves as fast as both of its ranks allow.
 
-    One by one, rounds last as long as their largest message, and links are idle where blocks differ in size. As ranks
-    begin their rounds in the same order, different ranks send to different ones.
+    One by one, rounds last as long as their largest message, and links are idle where blocks differ in size. As all
+    ranks begin their rounds in the same order, they send to different ranks.
     """
 
     @property
@@ -64,10 +64,10 @@ class Scattered(Pairwise):
 
 @dataclass(frozen=True)
 class Forwarding(Schedule):
-    """Blocks travel together and are passed on by the ranks between, all those of one offset on the same way.
+    """Blocks travel together, and the ranks between pass them on; all blocks of one offset take the same way.
 
-    So a rank holds, of each offset, at most one block that is neither from it nor for it. This waits in a scratch slot;
-    blocks that wait more than once need two, as one is received while the other is sent.
+    So a rank holds, of each offset, at most one block that is neither from it nor for it. This block waits in a scratch
+    slot; blocks that wait more than once need two slots, as one is received while the other is sent.
     """
 
     way: str
@@ -98,10 +98,10 @@ class Forwarding(Schedule):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Hop:
-    """A round: how far, and where the blocks wait before it and after it.
+    """A round: the distance, and the slots of the blocks before and after it.
 
-    Slots are numbered alike on all ranks: e is that of the block for the rank e further, p+e that of the block from
-    the rank e behind; scratch as always.
+    Slots are numbered alike on all ranks: e for the block to the rank e further, p+e for the block from the rank e
+    behind; scratch slots as in schedules.
     """
 
     by: int
@@ -120,10 +120,10 @@ class _Plan:
 @lru_cache(maxsize=16)
 def _plan(way: str, p: int) -> _Plan:
     moves = [(by, np.asarray(blocks, dtype=np.intp)) for by, blocks in _WAYS[way](p)]
-    hops = np.zeros(p, np.intp)  # of each offset: how many its blocks make
+    hops = np.zeros(p, np.intp)  # of each offset: the number of hops of its blocks
     for _, blocks in moves:
         hops[blocks] += 1
-    # room[h % 2]: the slot of each offset after h hops; the second one is only for blocks that make three or more.
+    # room[h % 2]: the slot of each offset after h hops; the second slot is only for blocks with three or more hops.
     waits, waits_again = hops > 1, hops > 2
     room = 2 * p + np.stack((waits.sum() + np.cumsum(waits_again) - 1, np.cumsum(waits) - 1))
     done = np.zeros(p, np.intp)
@@ -148,7 +148,7 @@ def _places(way: str, p: int, r: int, sign: int) -> NDArray[np.intp]:
 
 
 def _ring(p: int) -> Sequence[Move]:
-    """All blocks go the same way round; each round one has arrived."""
+    """All blocks go the same way round; in each round one arrives at its rank."""
     return [(1, range(i, p)) for i in range(1, p)]
 
 
@@ -161,7 +161,7 @@ def _ring_two_way(p: int) -> Sequence[Move]:
 
 
 def _mesh(p: int) -> Sequence[Move]:
-    """Every row is a ring, on which the blocks for a column travel together; then every column is one."""
+    """Every row is a ring, on which the blocks for a column travel together; then every column is a ring."""
     rows, columns = mesh_shape(p)
     column = np.arange(p) % columns
     along_rows = [(1, np.flatnonzero(column >= i)) for i in range(1, columns)]
@@ -176,7 +176,7 @@ def _hypercube(p: int) -> Sequence[Move]:
 
 
 def _circulant(p: int) -> Sequence[Move]:
-    """An offset is a sum of skips, the largest one that fits first; a round moves the blocks whose sum has its skip."""
+    """An offset is a sum of skips, the largest that fits first; a round moves the blocks whose sum has its skip."""
     rest = np.arange(p)
     moves = []
     for skip in reversed(skips(p)[:-1]):
@@ -198,7 +198,7 @@ _WAYS: Mapping[str, Callable[[int], Sequence[Move]]] = MappingProxyType(
 
 
 def linear(size: int, rank: int) -> Schedule:
-    """Return the exchange with r + i and r - i: p-1 rounds, each of a block, which go straight."""
+    """Return the exchange with r + i and r - i: p-1 rounds of one block, which goes straight to its rank."""
     return Pairwise(size, rank)
 
 
@@ -239,7 +239,7 @@ def hypercube(size: int, rank: int) -> Schedule:
 
 @lru_cache(maxsize=64)
 def circulant_sizes(p: int) -> tuple[int, ...]:
-    """Return how many blocks each round moves on the circulant graph.
+    """Return the number of blocks that each round moves on the circulant graph.
 
     >>> circulant_sizes(9), sum(circulant_sizes(129))
     ((4, 3, 2, 3), 408)

@@ -1,15 +1,15 @@
-"""Fractional trees: broadcast of n blocks down a tree of chains, between a linear pipeline and a binary tree.
+"""Make fractional trees: broadcast of n blocks down a tree of chains, between a linear pipeline and a binary tree.
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003 (section 3, Figure 2).
 Our additions: n need not be a multiple of r; and p = 2 does without pauses.
 
 p ranks; v = rank counted from the root; n blocks; r = `run` = ranks of a group. A group is a chain of r ranks, which
-passes blocks on in runs of r. It has two successors: the last of the chain passes all blocks *down*, and in a
+passes blocks on in runs of r. It has two successors: the last rank of the chain passes all blocks *down*, and in a
 pause after each run the i-th rank passes the i-th block of the run to the *right*. So the head of the group on the
 right gets a run every r+1 rounds, too, one round later than the head below. A group of fewer ranks has no successors.
 
-Groups are numbered in preorder: the group, all below it, all on its right. So v+1 is the next in the chain, or the head
-below. d = the last round in which anyone gets a first block.
+Ranks are numbered in preorder: the group, all groups below it, all on its right. So v+1 is the next rank in the chain,
+or the head below. d = the last round in which any rank gets its first block.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class TreePosition:
     """The place of a rank in a tree of groups.
 
     Attributes:
-        start: the round in which the first block of a run of r comes first; -1 for the root, which has all blocks.
+        start: the round in which the first block of the first run arrives; -1 for the root, which has all blocks.
         index: the number of the rank in its group.
-        sources: who sends: nobody (the root), one rank, or one rank for each block of a run.
-        down: the next in the chain, or the head of the group below.
+        sources: the senders: none (for the root), one rank, or one rank for each block of a run.
+        down: the next rank in the chain, or the head of the group below.
         right: the head of the group on the right.
     """
 
@@ -45,8 +45,8 @@ class TreePosition:
 class FractionalTree(Schedule):
     """One rank's part in the broadcast of n blocks down a tree of groups, which ends after `rounds`.
 
-    If n is not a multiple of r, the first run is the one that is not full, and the rounds in which its missing blocks
-    would leave the root are left out.
+    If n is not a multiple of r, the first run is the short one, and the rounds in which its missing blocks would leave
+    the root are left out.
     """
 
     nblocks: int
@@ -74,11 +74,11 @@ class FractionalTree(Schedule):
 
     @property
     def _missing(self) -> int:
-        """The number of blocks that the first run has not."""
+        """The number of blocks that the first run lacks."""
         return -self.nblocks % self.run
 
     def _arrives(self, since: int) -> tuple[int | None, int]:
-        """Return who sends which block, `since` rounds after the beginning of the first run."""
+        """Return the sender and its block, `since` rounds after the beginning of the first run."""
         nth, i = divmod(since, self.run + 1)
         block, sources = nth * self.run + i - self._missing, self.place.sources
         if i == self.run or not sources or not 0 <= block < self.nblocks:
@@ -96,7 +96,7 @@ class FractionalTree(Schedule):
 
 @lru_cache(maxsize=256)
 def reached(p: int, run: int) -> tuple[int, ...]:
-    """Return how many ranks a first block reaches in 0, 1, ... rounds, up to where it is `p` or more.
+    """Return the numbers of ranks that the first block reaches in 0, 1, ... rounds, up to the first one that is >= `p`.
 
     P[i] = r + P[i-r] + P[i-r-1]; P[i] = i+1 for i <= r.
 
@@ -134,7 +134,7 @@ def split(size: int, run: int) -> tuple[int, int]:
 
 def place_of(p: int, run: int, v: int) -> TreePosition:
     """Return the place of rank v of the tree of p ranks, in O(d)."""
-    head, size, start = 0, p, -1  # of the group of v, or one above
+    head, size, start = 0, p, -1  # of the group of v, or of a group above it
     sources: tuple[int, ...] = ()
     while v - head >= run:
         down, right = split(size, run)
@@ -169,9 +169,9 @@ def tree_rounds(p: int, run: int, nblocks: int) -> int:
 def run_for(p: int, nblocks: int) -> int:
     """Return the r for which the tree takes about the fewest rounds, as section 3 chooses it.
 
-    With d = d' (r+1), d' = q - 1, that is r = sqrt(n / d'): the paper's two equations, r = (k / (d' t))^(1/3) and
-    s = sqrt(k d' r / t), without k / t. Where all ranks would be in one chain nothing goes to the right, nor are there
-    pauses. In whole numbers, as ranks must choose alike.
+    With d = d' (r+1), d' = q - 1, it is r = sqrt(n / d'): the paper's two equations, r = (k / (d' t))^(1/3) and
+    s = sqrt(k d' r / t), without k / t. Where all ranks would be in one chain, no block goes to the right, and there
+    are no pauses. Computed in whole numbers, as all ranks must choose alike.
 
     >>> run_for(1024, 456), run_for(1024, 1), run_for(4, 50)
     (7, 1, 50)

@@ -1,4 +1,4 @@
-"""Broadcast and allgather on a mesh: first along its rows, then along its columns, then along further dimensions.
+"""Make broadcast and allgather on a mesh: first along its rows, then along its columns, then along further dimensions.
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, sections 4.1.2 and 4.2.2; backwards these are
 the reductions. Our addition: meshes that are neither square nor cubic. A prime number of ranks has one row, which is
@@ -42,7 +42,7 @@ def mesh_3d_shape(p: int) -> tuple[int, int, int]:
 
 
 def doubling_rounds(shape: Sequence[int]) -> int:
-    """Return how many rounds recursive doubling takes along all dimensions of `shape`, one after the other."""
+    """Return the number of rounds of recursive doubling along all dimensions of `shape`, one after the other."""
     return sum((side - 1).bit_length() for side in shape)
 
 
@@ -51,7 +51,7 @@ class Broadcast(Schedule):
     """Broadcast on a mesh of any dimension: recursive doubling in the root's row, then in each column, and so on.
 
     `shape` gives the sides, whose product is p; the ranks of a row, the last dimension, follow one another. A ring is
-    the mesh of shape (p,); a hypercube that of shape (2, ..., 2).
+    the mesh of shape (p,), a hypercube the mesh of shape (2, ..., 2).
     """
 
     shape: tuple[int, ...]
@@ -74,7 +74,7 @@ class Broadcast(Schedule):
 
 @dataclass(frozen=True)
 class AllGather(Schedule):
-    """Allgather in a+b-2 rounds: around the ring of each row by parts, then around that of each column by rows."""
+    """Allgather in a+b-2 rounds: around the ring of each row by parts, then around the ring of each column by rows."""
 
     @property
     def parts(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Fractional trees of any shape: trees of groups that are made for a network, and the schedules of their ranks.
+"""Make fractional trees of any shape: trees of groups that are made for a network, and the schedules of their ranks.
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003, sections 3 and 4.
 
@@ -30,7 +30,7 @@ class TreeGroup:
         return tuple(group for group in (self.down, self.right) if group is not None)
 
     def attach(self, successor: TreeGroup | None) -> None:
-        """Give this group one more successor, if there is one: below if that is free, else on the right."""
+        """Give this group one more successor (None: no change): below if that place is free, else on the right."""
         if self.down is None:
             self.down = successor
         elif successor is not None:
@@ -61,7 +61,7 @@ def groups_of(root: TreeGroup) -> Iterator[TreeGroup]:
 
 
 def edges_of(root: TreeGroup) -> Iterator[tuple[int, int]]:
-    """Return who sends to whom: down the chains, from the last to the head below, from all to the head on the right."""
+    """Return (sender, receiver): down the chains, from the last rank to the head below, from all to the head right."""
     for group in groups_of(root):
         yield from pairwise(group.members)
         if group.down is not None:

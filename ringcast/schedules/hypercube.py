@@ -1,10 +1,10 @@
-"""Allgather on a hypercube, and its compositions for long messages: broadcast, reduction, allreduce.
+"""Make the allgather on a hypercube, and its compositions for long messages: broadcast, reduction, allreduce.
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, sections 4.2.3 and 4.7. Our addition: any
 number of ranks, by folding (Rabenseifner, 2004), or on the circulant graph where there is a root.
 
-p ranks; d = floor(log2 p); f = p - 2^d. Nodes of the hypercube are the ranks of which there are 2^d when each rank
-2i+1, i < f, is left out: rank 2i stands for it, too.
+p ranks; d = floor(log2 p); f = p - 2^d. Without the ranks 2i+1, i < f, there are 2^d ranks: the nodes of the hypercube.
+Rank 2i stands for rank 2i+1, too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ringcast.schedules.schedule import IDLE, STORE, Schedule, Slots, Step, conc
 class AllGather(Schedule):
     """Allgather in d rounds, two more unless p is a power of two.
 
-    In round k nodes that differ in bit k exchange what they have: the parts of 2^k nodes in a row. Before, rank 2i+1
-    hands its part to 2i (fold), from which it gets all others in the end.
+    In round k nodes that differ in bit k exchange all their parts, which are the parts of 2^k nodes in a row. Before,
+    rank 2i+1 sends its part to 2i (fold), and gets all other parts from 2i in the end.
     """
 
     @property
@@ -61,7 +61,7 @@ class AllGather(Schedule):
 
 @dataclass(frozen=True)
 class Completion(Schedule):
-    """The allgather after a scatter: ranks that handed pieces on have them already, and do not get them again."""
+    """The allgather after a scatter: ranks that passed pieces on have them already, and do not get them again."""
 
     scatter: Scatter
     allgather: Schedule
@@ -79,13 +79,13 @@ class Completion(Schedule):
         return Step(step.send_to if send else None, send, step.recv_from if recv else None, recv)
 
     def _news(self, rank: int | None, slots: Slots) -> tuple[int, ...]:
-        """Return those of `slots` that `rank` does not have from the scatter."""
+        """Return the slots among `slots` that `rank` does not have from the scatter."""
         had = set() if rank is None else set(self.scatter.held_by(rank))
         return tuple(int(slot) for slot in slots if slot not in had)
 
 
 def folded(p: int) -> int:
-    """Return f, the number of ranks that are no nodes.
+    """Return f, the number of ranks that are not nodes.
 
     >>> [folded(p) for p in (1, 2, 3, 4, 5, 8, 11)]
     [0, 0, 1, 0, 1, 0, 3]
@@ -94,7 +94,7 @@ def folded(p: int) -> int:
 
 
 def first_rank(node: int, f: int) -> int:
-    """Return the rank at `node`, and the number of parts of the nodes before it."""
+    """Return the rank at `node`, which is also the number of parts of the nodes before it."""
     return node + min(node, f)
 
 

@@ -1,8 +1,8 @@
-"""Full-lane schedules for several ranks per host: all ranks of a host send to other hosts at once, each its share.
+"""Make full-lane schedules for several ranks per host: all ranks of a host send to other hosts at once, each its share.
 
 Träff, Hunold, "Decomposing MPI collectives for exploiting multi-lane communication", CLUSTER 2020. The i-th ranks of
-all hosts are a lane. Within hosts and along lanes the schedules are those of the circulant graph. A host of c ranks
-receives 1/c of what it would if each of its ranks had to get everything from other hosts.
+all hosts are a lane. Within hosts and along lanes the circulant graph's schedules are used. A host of c ranks receives
+1/c of the data that it would receive if each of its ranks had to get everything from other hosts.
 
 N hosts of c ranks, p = N*c; rank `grid[j][i]` is the i-th of host j; q(x) = ceil(log2 x).
 """
@@ -22,7 +22,7 @@ Grid: TypeAlias = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Widened(Schedule):
-    """`inner`, each slot s of which stands for the slots `pieces[s]` of a buffer cut as `cut` says."""
+    """`inner` on a buffer with the parts `cut`: each slot s of `inner` stands for the slots `pieces[s]`."""
 
     inner: Schedule
     pieces: tuple[range | tuple[int, ...], ...]
@@ -47,7 +47,7 @@ class Widened(Schedule):
 
 @dataclass(frozen=True)
 class Pause(Schedule):
-    """Nothing to do in some rounds, in which others scatter."""
+    """Idle rounds, in which other ranks scatter."""
 
     cut: tuple[int, ...]
     rounds: int
@@ -92,9 +92,9 @@ def reduce(grid: Grid, rank: int, *, nblocks: int, root: int = 0) -> Schedule:
 
 
 def allgather(grid: Grid, rank: int) -> Schedule:
-    """Return the allgather: each lane gathers its parts, then each host those of all its lanes; q(N) + q(c) rounds.
+    """Return the allgather: each lane gathers its parts, then each host the parts of its lanes; q(N) + q(c) rounds.
 
-    Every rank receives m (p-1)/p in all, of which (N-1) parts, each once, from other hosts.
+    Every rank receives m (p-1)/p in all; N-1 parts of it come from other hosts, each once.
     """
     p, c = _size(grid), len(grid[0])
     host, core = _place(grid, rank)
@@ -120,5 +120,5 @@ def _size(grid: Grid) -> int:
 
 
 def _place(grid: Grid, rank: int) -> tuple[int, int]:
-    """Return the host of a rank, and which of its ranks it is."""
+    """Return the host of a rank, and its number among the host's ranks."""
     return next((j, ranks.index(rank)) for j, ranks in enumerate(grid) if rank in ranks)

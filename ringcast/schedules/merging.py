@@ -1,9 +1,9 @@
-"""Merging: an allreduce of sorted sequences, each rank's parts being merged as they come.
+"""Make an allreduce that merges sorted sequences: each rank merges parts as they come.
 
 Lang, "Modified Bruck/Dissemination Algorithm for Commutative Reduction in MPI", 2025 (Algorithms 0-2).
 
-Part j is the sorted run of rank j, in slot j. Runs that are merged fill the slots of their ranks together, in the order
-of ranks from some rank on, mod p; so a message is the slots of ranks in a row, and its size follows from the counts.
+Part j is the sorted run of rank j, in slot j. Merged runs fill the slots of their ranks together, in the order of ranks
+from some rank on, mod p; so a message is the slots of ranks in a row, and its size follows from the counts.
 
 p ranks; r = this rank; q = ceil(log2 p); d = floor(log2 p); s = skips(p); x = the rank's own run.
 """
@@ -23,9 +23,9 @@ from ringcast.schedules.schedule import Copy, Local, Merge, Nothing, Schedule, S
 class MergingCensus(Schedule):
     """Algorithm 2: the census, in q rounds; every rank receives each foreign part once.
 
-    S is what has come so far. Where s[k+1] is odd a rank sends S alone, else x as well: the number of parts is also the
-    distance, so that nothing comes twice. The paper merges x with S for the message only; here the two are sent beside
-    each other, and the receiver merges. When no later round sends S alone, x is merged into S.
+    S is the merge of all parts that came so far. Where s[k+1] is odd a rank sends S alone, else x as well: the number
+    of parts is also the distance, so that no part comes twice. The paper merges x with S for the message only; here the
+    two are sent beside each other, and the receiver merges. When no later round sends S alone, x is merged into S.
     """
 
     @property
@@ -56,9 +56,9 @@ class Dissemination(Schedule):
     """Algorithm 1, repaired: Bruck's doubling, in q rounds, with the start of each rank's run kept apart.
 
     After round k a rank has merged the 2^(k+1) parts from its own on. In the last round, if p is no power of two, it
-    sends the first l = p - 2^d of them, which cannot be had out of a merged run: so the ranks keep *partials*, of as
-    many parts as the bits of l say that they have looked at. At bit k, a rank's partial becomes its run and the partial
-    of the rank 2^k behind it, which comes along with the message.
+    sends the first l = p - 2^d of them, which cannot be taken out of a merged run: so the ranks keep *partials*, whose
+    number of parts is given by the lower bits of l, up to the present round. At a set bit k, a rank's partial becomes
+    the merge of its run and the partial of the rank 2^k behind it, which comes along with the message.
 
     Slot p + j holds part j in a partial.
     """
@@ -89,7 +89,7 @@ class Dissemination(Schedule):
         return Step(to, out, source, into, local=local)
 
     def _merges(self, i: int) -> tuple[Local, ...]:
-        """Return the local steps for the arrivals of round i - 1: the partial run first, which needs the old run."""
+        """Return the local steps for the arrivals of round i - 1; the partial comes first, as it needs the old run."""
         p, r, k = self.size, self.rank, i - 1
         if k < 0:
             return ()
@@ -106,7 +106,7 @@ class Dissemination(Schedule):
 
 @dataclass(frozen=True)
 class PairwiseMerging(Schedule):
-    """No rounds: all parts are there, and neighbours are merged, and those again, from the rank's own part on."""
+    """No rounds: all parts are there; neighbours are merged, then the results again, from the rank's own part on."""
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -115,7 +115,7 @@ class PairwiseMerging(Schedule):
     def __len__(self) -> int:
         return 1
 
-    def _step(self, i: int) -> Step:  # noqa: ARG002 (there is but one)
+    def _step(self, i: int) -> Step:  # noqa: ARG002 (there is only one)
         p, r = self.size, self.rank
         widths = [1 << k for k in range((p - 1).bit_length())]
         pairs = [(start, 2 * width) for width in widths for start in range(0, p - width, 2 * width)]
@@ -140,7 +140,7 @@ def gather_and_merge(size: int, rank: int) -> Schedule:
 
 
 def last_alone(p: int) -> int:
-    """Return the last round in which the census sends S without x; -1 if there is none, p being a power of two.
+    """Return the last round in which the census sends S without x; -1 if there is none, for powers of two.
 
     >>> [last_alone(p) for p in (4, 5, 6, 7, 8)]
     [-1, 2, 1, 2, -1]
@@ -149,10 +149,10 @@ def last_alone(p: int) -> int:
 
 
 def special_rounds(p: int) -> dict[int, int]:
-    """Return the rounds of the dissemination that change the partial, each with how many more parts it sends.
+    """Return the rounds of the dissemination that change the partial, each with its number of additional parts.
 
-    These are the bits of l = p - 2^d, from the lowest on, each with what the lower ones add up to. (The paper makes
-    the list from the highest bit on, but reads it in the order of the rounds; and reads past its end.)
+    These are the set bits of l = p - 2^d, from the lowest on, each with the sum of the lower ones. (The paper makes the
+    list from the highest bit on, but reads it in the order of the rounds; and reads past its end.)
 
     >>> special_rounds(13)
     {0: 0, 2: 1}

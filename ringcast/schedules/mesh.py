@@ -1,17 +1,18 @@
-"""Fractional trees on a mesh: an H-tree of groups, in which no link of the mesh ever has two messages at a time.
+"""Make fractional trees on a mesh: an H-tree of groups, in which no link of the mesh ever has two messages at a time.
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003, section 4, Figure 4; see
 `ringcast.schedules.embedding`.
 
-Against the direction of a chain the links of its submesh are free for messages of others: along the rows from where it
-ends to where it begins, in a column up or down. What all ranks of a group send to the head of the group on its right is
-collected along the rows, and then in the column of that head. If that is the column in which the sending group begins,
-both of its directions are in use, and whoever feeds this group must come straight to its head.
+Against the direction of a chain the links of its submesh are free for messages of others: along the rows from the end
+of the chain to its beginning, in a column up or down. Messages of all ranks of a group to the head of the group on its
+right are collected along the rows, and then in the column of that head. If the sending group begins in this column,
+both directions of the column are in use, and messages to this group must come straight to its head.
 
-So a group that sends up and down is fed by the end of a chain beside it. Of the two groups beside one that sends to the
-left and right, the chain leads to the first; its ranks feed a helper, whose chain leads to the second. Helpers need
-room: this H-tree has a leaf in each square of 4 x 4 groups (2 x 2 in the paper). The others of a square follow
-the leaf as some attempts in random order find best; what is found for one square fits most of the same kind.
+So a group that sends up and down is fed by the end of a chain beside it. A group that sends to the left and right has
+two groups beside it: its chain leads to the first; its ranks feed a helper, whose chain leads to the second. Helpers
+need room: this H-tree has a leaf in each square of 4 x 4 groups (2 x 2 in the paper). The other groups of a square
+follow the leaf in the best way that some attempts in random order find; a plan for one square fits most squares of the
+same kind.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from ringcast.schedules.grouptree import TreeGroup
 __all__ = ["Mesh", "h_tree", "mesh_tree", "xy_route"]
 
 SQUARE = 4  # groups in a row of a square
-ATTEMPTS = 200  # at filling a square; a quarter of them succeed, or more
-ENOUGH = 5  # that have succeeded: the best of these is taken
+ATTEMPTS = 200  # to fill a square; a quarter of them succeed, or more
+ENOUGH = 5  # attempts that succeed: the best of them is taken
 
 _Plan: TypeAlias = "list[tuple[Spot, Turn, Spot, bool]]"  # spot in the square, turn, parent, below
 
@@ -35,11 +36,11 @@ _Plan: TypeAlias = "list[tuple[Spot, Turn, Spot, bool]]"  # spot in the square, 
 def mesh_tree(mesh: Mesh) -> TreeGroup:
     """Return the tree of the groups of `mesh`, whose root is in the middle.
 
-    Groups of r1, r2 <= 4 and some larger ones are tested up to 32 x 32 of them; more depends on r2 being odd or even
-    than on anything else.
+    Tests cover groups of r1, r2 <= 4 and some larger ones, up to 32 x 32 groups; whether r2 is odd or even matters
+    most.
 
     Raises:
-        ValueError: no attempt at filling a square went well.
+        ValueError: no attempt to fill a square succeeded.
 
     >>> mesh_tree(Mesh(1, 3, 1, 3))
     TreeGroup(members=(2, 1, 0), down=None, right=None)
@@ -58,7 +59,7 @@ def h_tree(mesh: Mesh) -> Embedding:
 
 
 def _last(mesh: Mesh) -> int:
-    """Return the direction in which a chain ends that begins downwards (1): or, in which one begins that ends so."""
+    """Return the direction in which a chain ends if it begins downwards (1); or begins if it ends downwards."""
     return 1 if mesh.wide % 2 else -1
 
 
@@ -128,7 +129,7 @@ def _follow(embedding: Embedding, plan: _Plan, corner: Spot, spots: set[Spot]) -
 
 
 def _best(embedding: Embedding, square: set[Spot]) -> list[Node]:
-    """Return groups that fill the square, of which the last has its first block as early as was found."""
+    """Return groups that fill the square; of the attempts the one whose last group gets its first block earliest."""
     attempts = (_attempt(embedding, square, Random(seed)) for seed in range(ATTEMPTS))
     found = list(islice((nodes for nodes in attempts if nodes is not None), ENOUGH))
     if not found:
@@ -138,9 +139,9 @@ def _best(embedding: Embedding, square: set[Spot]) -> list[Node]:
 
 
 def _attempt(embedding: Embedding, square: set[Spot], chance: Random) -> list[Node] | None:
-    """Return groups that fill the square, in the order in which they follow each other, or None if it leads nowhere.
+    """Return groups that fill the square, in the order in which they follow each other, or None if the attempt fails.
 
-    Those that can have their first block early go first; but those that are the last of their neighbours even before.
+    Groups that can have their first block early go first; but a group without free neighbours goes even before them.
     """
     left, placed = square - embedding.nodes.keys(), list[Node]()
     options = [node for spot in sorted(square - left) for node in _followers(embedding, spot, left)]

@@ -1,14 +1,14 @@
-"""Neighbourhoods: the messages of each rank to and from its neighbours in a directed graph, as a schedule.
+"""Schedule the messages of each rank to and from its neighbours in a directed graph.
 
 In a round of the one-ported model a rank sends at most one message and receives at most one. So the rounds of a graph
 are a proper edge colouring of the bipartite multigraph whose two sides are the ranks as senders and as receivers. As
 many colours suffice as the busiest rank sends or receives messages (D. König, "Über Graphen und ihre Anwendung auf
 Determinantentheorie und Mengenlehre", Mathematische Annalen 77, 1916, Satz C): if messages go straight to their rank,
-no schedule has fewer rounds. That a schedule of the whole graph is better than what a rank knows alone is from Hoefler
-and Träff, "Sparse collective operations for MPI", IPDPS 2009.
+no schedule has fewer rounds. Hoefler and Träff, "Sparse collective operations for MPI", IPDPS 2009, proposed a schedule
+of the whole graph in place of the order in which each rank alone would send.
 
 p ranks; r = rank; d = the most places that any rank has among its destinations or among its sources. Slot i, i < d, is
-what goes to destination i, slot d+i what comes from source i. Edges of a rank to itself do not move.
+the message to destination i, slot d+i the message from source i. Edges of a rank to itself do not move.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Places: TypeAlias = tuple[int | None, int | None]  # among the destinations, and
 
 @dataclass(frozen=True)
 class Neighborhood(Schedule):
-    """The messages of one rank to and from its neighbours, one place after the other as the rounds say.
+    """The messages of one rank to and from its neighbours, in the order of `rounds`.
 
     Attributes:
         sources: of each place the rank from which a message comes; None: nothing comes.
         destinations: of each place the rank to which a message goes; None: nothing goes.
-        rounds: of each round the place of the destination, and that of the source; None: that side is idle.
-        own: of each edge from this rank to itself the place of the destination, and that of the source.
+        rounds: of each round the places of the destination and of the source; None: that side is idle.
+        own: of each edge from this rank to itself the places of the destination and of the source.
         degree: d.
         name: of the graph, equal on all ranks of a graph, and different for different ones.
     """
@@ -63,7 +63,7 @@ class Neighborhood(Schedule):
 
 
 class Edge(NamedTuple):
-    """A message: from a rank, which has it at some place among its destinations, to a rank, likewise."""
+    """A message from `sender`, at place `out` of its destinations, to `receiver`, at place `into` of its sources."""
 
     sender: int
     out: int
@@ -72,15 +72,15 @@ class Edge(NamedTuple):
 
 
 def of_graph(rank: int, destinations: Lists, sources: Sequence[Sequence[int] | None] | None = None) -> Neighborhood:
-    """Return the messages of a rank in a graph, of which `destinations` has the edges, by rank.
+    """Return the messages of a rank in a graph with the edges `destinations`.
 
     Args:
         rank: 0 <= rank < p = len(destinations).
-        destinations: of each rank those to which it sends, in its order, any of them any number of times.
-        sources: of each rank those from which it receives, in its order; None, for a rank or for all: in rank order.
+        destinations: of each rank the ranks to which it sends, in its order; a rank may occur several times.
+        sources: of each rank the ranks from which it receives, in its order; None, for a rank or for all: rank order.
 
     Raises:
-        ValueError: sources and destinations contradict each other; the message names two ranks that do.
+        ValueError: sources and destinations contradict each other; the text names two ranks with a contradiction.
 
     >>> of_graph(0, ((1, 2), (0,), (0,))).rounds
     ((0, 1), (1, 0))
@@ -108,11 +108,11 @@ def of_graph(rank: int, destinations: Lists, sources: Sequence[Sequence[int] | N
 
 
 def of_grid(rank: int, dims: tuple[int, ...], periods: tuple[bool, ...]) -> Neighborhood:
-    """Return the messages of a rank in a Cartesian grid: along each axis to the rank before it, and to the one behind.
+    """Return the messages of a rank in a Cartesian grid: along each axis to the ranks before and behind it.
 
-    What goes to the rank before comes there from the rank behind, also where both are the same rank. Each axis and
-    direction is a round; an axis of two ranks that is not closed has only one round, as its ranks have one neighbour
-    each, and an axis of one rank has none.
+    A message to the rank before arrives there as the message from the rank behind, also where both are the same rank.
+    Each axis and direction is a round; an axis of two ranks that is not closed has only one round, as its ranks have
+    one neighbour each, and an axis of one rank has none.
 
     Args:
         rank: 0 <= rank < p = prod(dims); the last coordinate changes fastest.
@@ -147,7 +147,7 @@ def of_grid(rank: int, dims: tuple[int, ...], periods: tuple[bool, ...]) -> Neig
 
 
 def matched(destinations: Lists, sources: Sequence[Sequence[int] | None]) -> list[Edge]:
-    """Return the edges of a graph: the n-th one from a rank to another is the n-th of both.
+    """Return the edges of a graph: the n-th edge from a rank to another one is the n-th in the lists of both.
 
     Raises:
         ValueError: see `of_graph`.
@@ -240,7 +240,7 @@ class _Graph:
     """The part of the schedules that all ranks share: the edges, the colour of each that moves, and d."""
 
     edges: tuple[Edge, ...]
-    colour: tuple[int, ...]  # of an edge of a rank to itself it has no meaning
+    colour: tuple[int, ...]  # without meaning for an edge of a rank to itself
     colours: int
     degree: int
     name: str

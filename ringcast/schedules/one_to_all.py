@@ -1,9 +1,9 @@
-"""One-to-all broadcast by a message to each rank or by recursive doubling, and the same from every rank in turn.
+"""Make one-to-all broadcasts, by a message to each rank or by recursive doubling, and the same from every rank in turn.
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, sections 4.1, 4.2 and 4.4. Backwards these
 are the reductions and the gathers. Our addition: any number of ranks, where the book has powers of two.
 
-p ranks; q = ceil(log2 p). Ranks have labels; that of the root is 0.
+p ranks; q = ceil(log2 p). Ranks have labels; the root has label 0.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class LinearScatter(Linear):
 class Binomial(Schedule):
     """Broadcast in q rounds by recursive doubling, on a ring: labels count the ranks from the root on.
 
-    A rank that has the value sends it half-way through the labels that it is to serve, and leaves these from there on
-    to the receiver. So at any time the messages have links of their own.
+    A rank that has the value serves a range of labels. It sends the value to the middle of the range, whose upper half
+    the receiver serves from then on. So the messages of a round use different links.
     """
 
     root: int = 0
@@ -80,9 +80,9 @@ class Binomial(Schedule):
 
 @dataclass(frozen=True)
 class Hypercube(Binomial):
-    """The same along the edges of a hypercube: a label is rank XOR root.
+    """The binomial broadcast along the edges of a hypercube: a label is rank XOR root.
 
-    That needs a power of two ranks; other numbers of them get the labels of the ring.
+    This needs a power of two ranks; with other numbers ranks have the labels of the ring.
     """
 
     @property
@@ -98,20 +98,20 @@ class Hypercube(Binomial):
 
 @dataclass(frozen=True)
 class Scatter(Hypercube):
-    """Scatter in q rounds: the same messages, with the parts of those whom the receiver is to serve."""
+    """Scatter in q rounds: the messages of `Hypercube`, with the parts for the ranks that the receiver serves."""
 
     @property
     def parts(self) -> tuple[int, ...]:
         return (1,) * self.size
 
     def held_by(self, rank: int) -> Slots:
-        """Return the slots that the rank has at the end: its part, and those that it handed on."""
+        """Return the slots that the rank has at the end: its own part, and the parts that it passed on."""
         label = self.label_of(rank)
         return self._slots(label, label & -label or self.size)
 
     def _slots(self, label: int, length: int) -> Slots:
         start = self.rank_of(label)
-        if self._cube:  # the ranks of a subcube follow one another, in whatever order their labels are
+        if self._cube:  # the ranks of a subcube are consecutive, in any order of their labels
             first = start - start % length
             return range(first, first + length)
         return window(start, min(length, self.size - label), self.size)
@@ -131,6 +131,6 @@ class Broadcasts(Schedule):
     def _step(self, i: int) -> Step:
         root, k = divmod(i, (self.size - 1).bit_length())
         step = Binomial(self.size, self.rank, root)._step(k)
-        if step is IDLE:  # nearly always
+        if step is IDLE:  # in nearly all rounds
             return IDLE
         return Step(step.send_to, (root,) * len(step.send), step.recv_from, (root,) * len(step.recv))

@@ -1,4 +1,4 @@
-"""Allreduce in rank order: the census for any associative operator, and halving for long vectors.
+"""Make allreduces in rank order: the census for any associative operator, and halving for long vectors.
 
 The census of Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022
 (Algorithm 8), needs a commutative operator; here each rank keeps two sums instead of one. Halving and doubling:
@@ -30,9 +30,9 @@ from ringcast.schedules.schedule import (
 class OrderedCensus(Schedule):
     """Allreduce of whole values in q rounds, then a local step, for operators that do not commute.
 
-    As in the census a rank has counted the s[k]-1 ranks behind it before round k. Those up to rank p-1 are added
-    up in `high`, those that follow from rank 0 on in `low`, and the result is low x high. Ranks associate differently:
-    the operator must be exact. A message has one sum or both, whichever are not empty.
+    As in the census a rank has counted the s[k]-1 ranks behind it before round k. `high` is the sum over the counted
+    ranks up to p-1, `low` the sum over the counted ranks from 0 on, and the result is low x high. Ranks associate
+    differently: the operator must be exact. A message has the sums that are not empty.
 
     Slots: 0 is x, and the result at the end; 1 is low; 2 is high; 3 and 4 are the message (the sums themselves must
     not change while they are sent).
@@ -56,7 +56,7 @@ class OrderedCensus(Schedule):
         return Step((r - skip) % p, message, source, recv, accept, local)
 
     def _message(self, i: int) -> tuple[tuple[int, ...], tuple[Local, ...]]:
-        """Return low, then high, or x with high, without those that are empty."""
+        """Return the slots and local steps of a message: low, then high or x with high; empty sums are left out."""
         x, low, high, low_out, high_out = range(5)
         message: list[int] = []
         local: list[Local] = []
@@ -72,7 +72,7 @@ class OrderedCensus(Schedule):
         return tuple(message), tuple(local)
 
     def _arrival(self, source: int, i: int) -> tuple[tuple[int, ...], tuple[Accept, ...]]:
-        """Return where the arrival goes, which counts the ranks from r + s[i] on."""
+        """Return the slots for the arrival, whose sums count the ranks from r + s[i] on, and how to accept it."""
         low, high = 1, 2
         start = self.rank + skips(self.size)[i]
         if start >= self.size:  # all of them come after the wrap, so only one of the sender's sums is not empty
@@ -104,9 +104,9 @@ class Halving(Schedule):
     """Allreduce of a vector in 2d rounds, two more unless p is a power of two, in rank order.
 
     Ranks 2i and 2i+1, i < f, first become one, and part at the end, as in `ringcast.schedules.doubling`. In between,
-    the 2^d ranks that are left halve the vector d times: they exchange with those whose number differs in bit
-    0, 1, ..., d-1, and keep the half that this bit of their number says. So neighbours are combined first, which keeps
-    the order. Then the same exchanges backwards bring everything to everyone. Every block has one owner, so all
+    the 2^d remaining ranks halve the vector d times: each exchanges with the rank whose number differs in bit
+    0, 1, ..., d-1, and keeps the half that this bit of its number selects. So neighbours are combined first, which
+    keeps the order. Then the same exchanges backwards bring all blocks to all ranks. Every block has one owner, so all
     ranks end with the same bits.
     """
 
@@ -137,7 +137,7 @@ class Halving(Schedule):
         return self._halve(new, k) if k < self._d else self._double(new, 2 * self._d - 1 - k)
 
     def _halve(self, new: int, k: int) -> Step:
-        """Exchange halves with the rank that differs in bit k: keep one, and combine what comes for it."""
+        """Exchange halves with the rank that differs in bit k: keep one half, and combine the arriving one with it."""
         keep, give = self._halves(new, k)
         peer = self._peer(new, k)
         return Step(peer, give, peer, keep, COMBINE_LEFT if new >> k & 1 else COMBINE_RIGHT)
@@ -149,7 +149,7 @@ class Halving(Schedule):
         return Step(peer, keep, peer, give)
 
     def _halves(self, new: int, k: int) -> tuple[range, range]:
-        """Return the blocks that number `new` keeps in round k, and those that it gives away."""
+        """Return the blocks that number `new` keeps in round k, and the blocks that it gives away."""
         start = sum((new >> j & 1) << self._d - 1 - j for j in range(k))
         half = 1 << self._d - 1 - k
         lower, upper = range(start, start + half), range(start + half, start + 2 * half)

@@ -1,4 +1,4 @@
-"""Placement of ranks on hosts, as plain data: the number of its host for each rank."""
+"""Describe the placement of ranks on hosts by plain data: for each rank the number of its host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-Hosts: TypeAlias = tuple[int, ...]  # (): nobody knows, or it makes no difference
+Hosts: TypeAlias = tuple[int, ...]  # (): the hosts are unknown, or make no difference
 
 
 def hosts_of(names: Sequence[Hashable]) -> Hosts:
@@ -48,7 +48,7 @@ def leaving(hosts: Hosts, distance: int) -> int:
 
 @lru_cache(maxsize=64)
 def chain(hosts: Hosts, root: int) -> tuple[int, ...]:
-    """Return all ranks, those of a host in a row: the root, the others of its host, then host by host.
+    """Return all ranks, host by host: the root, the others of its host, then the other hosts' ranks.
 
     >>> chain((0, 1, 0, 1, 2), root=3)
     (3, 1, 0, 2, 4)

@@ -1,4 +1,4 @@
-"""Allgatherv around a ring: part by part, or pipelined block by block; and backwards, which reduces.
+"""Make the allgatherv around a ring: part by part, or pipelined block by block; and its reversals, which reduce.
 
 Träff, Ripke, Siebert, Balaji, Thakur, Gropp, "A pipelined algorithm for large, irregular all-gather problems",
 IJHPCA 24(1), 2010. Our additions: the two directions of a rank are streams of their own, so that a rank that waits
@@ -9,8 +9,8 @@ The paper cuts a part into blocks of B and a last one that may be smaller, or in
 (here the default: no block is tiny). For the order of the ranks around the ring see `ringcast.schedules.ringorder`.
 
 p ranks; z of them contribute nothing; i, j = positions on the ring; b[i] = number of blocks of position i; B = size
-of a block. Each position sends to the next, first its own blocks, then what it receives, in order of arrival, but
-nothing back to the one it came from.
+of a block. Each position sends to the next, first its own blocks, then the received ones, in order of arrival, but no
+block back to the position that contributed it.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class PipelinedRing(Schedule):
     `full_blocks`: all blocks of a part but its last have the same size B. `order` is the rank at each position.
 
     A rank's steps are the rounds of the lock-step run in which every link carries its next block as soon as it can;
-    so what is sent has come in an earlier step, and ranks that do their steps in order cannot wait in a circle.
+    so a block that is sent has come in an earlier step, and ranks that do their steps in order cannot wait in a circle.
     """
 
     nblocks: int
     counts: tuple[int, ...]
     full_blocks: bool = False
-    order: tuple[int, ...] = ()  # (): that of `ring_order`
+    order: tuple[int, ...] = ()  # (): the order of `ring_order`
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -123,11 +123,11 @@ class _Layout:
     slots: tuple[int, ...]  # of each position: its first slot
 
     def link(self, i: int) -> _Link:
-        """Return what travels from position i to the next, in O(p).
+        """Return the data that travels from position i to the next, in O(p).
 
-        The s-th block on a link is one that the position has, or came as the (s - b[i])-th on the link before. So
-        its delay (its round - s) is D[i] = max(0, D[i-1] + 1 - b[i]), that of a queue; where blocks start
-        their way D is 0. Unrolled: the largest sum of the 1 - b over the positions up to i, from any one behind j on.
+        The s-th block on a link is the position's own, or came as the (s - b[i])-th on the link before. So its delay
+        (its round - s) is D[i] = max(0, D[i-1] + 1 - b[i]), as in a queue; where blocks start their way D is 0.
+        Unrolled: the largest sum of the 1 - b over the positions up to i, from any one behind j on.
         """
         p = len(self.order)
         rounds, slots, sizes = [], [], []
@@ -175,7 +175,7 @@ def allreduce(size: int, rank: int, *, nblocks: int, order: tuple[int, ...] = ()
 
 @lru_cache(maxsize=64)
 def blocks_of(counts: tuple[int, ...], nblocks: int) -> tuple[int, ...]:
-    """Return ceil(count / B) for each part, where B is such that the largest has at most `nblocks` blocks.
+    """Return ceil(count / B) for each part; B is the least size for which the largest part has at most `nblocks`.
 
     >>> blocks_of((10, 0, 4, 5), 2)
     (2, 0, 1, 1)
@@ -185,15 +185,15 @@ def blocks_of(counts: tuple[int, ...], nblocks: int) -> tuple[int, ...]:
 
 
 def _largest_block(counts: tuple[int, ...], nblocks: int) -> int:
-    """Return B, the least size of blocks of which the largest part has at most `nblocks`."""
+    """Return B, the least size of blocks for which the largest part has at most `nblocks` blocks."""
     return -(-max(counts) // nblocks) or 1
 
 
 def ring_rounds(counts: tuple[int, ...], nblocks: int, order: tuple[int, ...] = ()) -> int:
     """Return the number of rounds of the pipelined ring, in O(p).
 
-    Without empty parts it is b - min(b[i]), b the number of all blocks; with empty parts, all others having more
-    blocks than there are empty ones in a row, it is b - 1 + the longest such row.
+    Without empty parts it is b - min(b[i]), where b is the number of all blocks. With empty parts it is b - 1 + the
+    length of the longest row of empty parts, if every other part has more blocks than that length.
 
     >>> ring_rounds((5, 1, 1), 5), ring_rounds((5, 0, 0, 0, 5), 5)
     (6, 11)
@@ -218,7 +218,7 @@ def ring_rounds(counts: tuple[int, ...], nblocks: int, order: tuple[int, ...] = 
 def block_size(counts: Sequence[int], alpha: float, beta: float) -> float:
     """Return the B that makes the pipelined ring fastest, by formula (2) of the paper; counts in bytes.
 
-    Half a block per part is reckoned to be lost in rounding up.
+    The formula counts half a block per part as lost in rounding up.
     """
     p, z = len(counts), sum(m == 0 for m in counts)
     if z == p:

@@ -1,4 +1,4 @@
-"""Order of ranks around a ring: those without data are spread between the others, those of a host are side by side.
+"""Order ranks around a ring: ranks without data are spread between the others, ranks of a host are side by side.
 
 Träff, Ripke, Siebert, Balaji, Thakur, Gropp, "A pipelined algorithm for large, irregular all-gather problems",
 IJHPCA 24(1), 2010, section 2.3 and Figures 1 and 3.
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 @lru_cache(maxsize=64)
 def ring_order(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the rank at each position: those without data lie between the others at equal distances.
+    """Return the rank at each position: ranks without data lie between the others at equal distances.
 
     Both kinds keep the order of their ranks. The longest run of ranks without data is ceil(z / (p-z)).
 
@@ -30,8 +30,8 @@ def ring_order(counts: tuple[int, ...]) -> tuple[int, ...]:
 def node_order(hosts: Sequence[Hashable], counts: Sequence[int]) -> tuple[int, ...]:
     """Return the rank at each position, where rank r runs on hosts[r]: the ranks of a host are neighbours.
 
-    So in a round at most one message enters and one leaves each host. The last rank of a host has data, if any of them
-    has, so that the host sends from round 0 on; before it, and among the hosts, those without data lie at equal
+    So in a round at most one message enters and one leaves each host. The last rank of a host has data, if any rank of
+    the host has, so that the host sends from round 0 on; ranks before it, and hosts, without data lie at equal
     distances.
 
     >>> node_order(["a", "b", "a", "b", "a"], [1, 1, 1, 1, 1])

@@ -1,4 +1,4 @@
-"""Prefix sums of whole values: rank r gets what ranks 0 to r hold together (scan), or ranks 0 to r-1 (exscan).
+"""Make prefix sums of whole values: rank r gets the sum over the ranks 0 to r (scan), or 0 to r-1 (exscan).
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, section 4.3 (hypercube); Träff,
 arXiv 2604.25667 (exscan in two phases, and with the skips of the census); Träff, arXiv 2507.04785 (123-doubling).
@@ -16,7 +16,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast.schedules.blocks import skips
 from ringcast.schedules.schedule import COMBINE_LEFT, IDLE, STORE, Combine, Copy, Local, Nothing, Schedule, Step
 
-Skips: TypeAlias = "tuple[tuple[int, bool], ...]"  # of each round: how far ahead it sends, and whether with its own x
+Skips: TypeAlias = "tuple[tuple[int, bool], ...]"  # of each round: the distance, and whether it is inclusive
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class DoublingScan(Schedule):
 
 @dataclass(frozen=True)
 class HypercubeScan(Schedule):
-    """Scan in q rounds on a hypercube (Grama et al.): an allreduce in which each rank also adds up what is below it.
+    """Scan in q rounds on a hypercube (Grama et al.): an allreduce in which each rank also sums values from below it.
 
     In round k ranks exchange with r XOR 2^k, so that the message of a rank becomes the sum over the 2^(k+1) ranks
     that differ from it in the bits up to k. Where p is not a power of two, a partner that does not exist is left out:
-    only ranks above it would need what is missing, and there are none.
+    only ranks above it would need its value, and there are none.
 
-    Slots: 0 is the result; 1 is the message; 2 is what arrives.
+    Slots: 0 is the result; 1 is the message; 2 is the arrival.
     """
 
     @property
@@ -82,10 +82,10 @@ class HypercubeScan(Schedule):
 
 @dataclass(frozen=True)
 class ExclusiveScan(Schedule):
-    """Exscan with given skips: W, the sum over the ranks before r, grows by what the rank that far back sends.
+    """Exscan with given skips: W, the sum over the ranks before r, grows by the message of the rank one skip back.
 
     If W is over the w ranks before each rank, an inclusive round sends W with x by w+1, to make it 2w+1; an
-    exclusive round sends W alone by w, to make it 2w: it saves the sender an addition. Rank 0 has no W to send.
+    exclusive round sends W alone by w, to make it 2w: this saves the sender an addition. Rank 0 has no W to send.
 
     Slots: 0 is x; 1 is W; 2 is the message (W itself must not change while it is sent).
     """
@@ -147,7 +147,7 @@ def _in_two_phases(p: int, inclusive: int) -> Skips:
 
 
 def census_skips(p: int) -> Skips:
-    """Return the skips of the census: q rounds, of which those are inclusive that have a bit set in p-1.
+    """Return the skips of the census: q rounds; a round is inclusive if its bit is set in p-1.
 
     >>> census_skips(20)
     ((1, True), (1, False), (2, False), (5, True), (10, True))
@@ -166,5 +166,5 @@ def hypercube_scan(size: int, rank: int) -> Schedule:
 
 
 def exscan(size: int, rank: int, skips: Skips) -> Schedule:
-    """Return the exscan of whole values in one round for each of `skips`; rank 0 keeps what it has."""
+    """Return the exscan of whole values in one round for each of `skips`; rank 0 keeps its value."""
     return Nothing(size, rank) if size == 1 else ExclusiveScan(size, rank, skips)

@@ -1,4 +1,4 @@
-"""Schedules: what one rank does in each round of a collective, as data.
+"""Define schedules: the messages and local steps of one rank in each round of a collective, as data.
 
 A schedule is a pure function of its fields. It is indexable like `range`, computes its steps when asked, does no
 I/O and knows no buffers. The model is one-ported and homogeneous: in a round a rank sends at most one message and
@@ -54,7 +54,7 @@ class Combine:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Local step: the sorted runs in these slots become one run, which fills them; it is only sent as a whole.
+    """Local step: the sorted runs in these slots become one run, which fills them and is only sent as a whole.
 
     Each rank contributes one slot: a run of k ranks fills k slots. The slots are adjacent, mod the number of ranks.
     """
@@ -69,7 +69,7 @@ Local: TypeAlias = "Copy | Combine | Merge"
 class Step:
     """One rank's part in one round: at most one message out, one in (one-ported).
 
-    Slots that are received must not be among those that are sent: buffers travel without a copy.
+    A slot must not be received and sent in the same step: buffers travel without a copy.
     """
 
     send_to: int | None = None  # None: this side is idle, and its slots are ()
@@ -80,7 +80,7 @@ class Step:
     local: tuple[Local, ...] = ()  # to do before the round, in order
 
     def accepts(self) -> tuple[Accept, ...]:
-        """Return what to do with each received slot, one entry per slot of `recv`."""
+        """Return the use of each received slot, one entry per slot of `recv`."""
         return self.accept if isinstance(self.accept, tuple) else (self.accept,) * len(self.recv)
 
 
@@ -95,7 +95,7 @@ def independent(step: Step, following: Step) -> bool:
 
 
 def untouched(slots: Iterable[Slots], step: Step) -> bool:
-    """Return whether a step, with what is to be done before its round, writes into none of these slots."""
+    """Return whether a step, with the local steps before its round, writes into none of these slots."""
     written = [step.recv, *(local.slots if isinstance(local, Merge) else (local.dst,) for local in step.local)]
     return all(disjoint(kept, each) for kept in slots for each in written)
 
@@ -124,7 +124,7 @@ class Schedule(Sequence[Step]):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Into how many blocks each part of the user's buffer is cut."""
+        """The number of blocks into which each part of the user's buffer is cut."""
         return (1,)
 
     @property
@@ -139,7 +139,7 @@ class Schedule(Sequence[Step]):
 
     @property
     def concurrent(self) -> bool:
-        """Whether all rounds may be under way at a time: no round uses a slot that another round receives into."""
+        """Whether all rounds may run at the same time: no round uses a slot that another round receives into."""
         return False
 
     @property
@@ -185,7 +185,7 @@ class Nothing(Schedule):
 
 @dataclass(frozen=True)
 class Reversed(Schedule):
-    """`inner` backwards: what was received is sent, and what was sent arrives and is accepted as `accept` says."""
+    """`inner` backwards: a received slot is sent, and a sent slot arrives and is accepted by `accept`."""
 
     inner: Schedule
     accept: Accept = COMBINE_RIGHT
@@ -209,9 +209,9 @@ class Reversed(Schedule):
 def reverse(schedule: Schedule, accept: Accept = COMBINE_RIGHT) -> Schedule:
     """Return the reduction that runs `schedule` backwards (commutative operators only).
 
-    A schedule that spreads pieces so that each rank receives each piece once becomes one that gathers the
-    contributions to each piece, each once. With STORE, a scatter becomes a gather: pieces of which only one rank
-    has a contribution travel back. Only schedules that store and have no local steps can be reversed.
+    A schedule by which each rank receives each piece once becomes one that gathers each contribution to a piece once.
+    With STORE, a scatter becomes a gather: pieces with a contribution of only one rank travel back. Only schedules that
+    store and have no local steps can be reversed.
     """
     return Reversed(schedule.size, schedule.rank, schedule, accept)
 

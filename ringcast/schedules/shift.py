@@ -1,9 +1,10 @@
-"""Circular shift: rank r sends its value to rank r + s (mod p).
+"""Make the circular shift: rank r sends its value to rank r + s (mod p).
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, section 4.6, where s is called q.
 
-p ranks; s = distance, 0 <= s < p; r = rank. Slot 0 is the value that a rank has, slot 1 the one that it gets. In every
-round the ranks pass on what they hold, by a permutation; with s = 0 nothing moves, and the copy is the caller's.
+p ranks; s = distance, 0 <= s < p; r = rank. Slot 0 is the value that a rank has, slot 1 the value that it gets. In
+every round the ranks pass on the values that they hold, by a permutation; with s = 0 nothing moves, and the caller
+copies slot 0 to slot 1.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from ringcast._util.dataclass import dataclass
 from ringcast.schedules.grid import mesh_shape
 from ringcast.schedules.schedule import IDLE, Schedule, Step
 
-Peers: TypeAlias = "tuple[int, int] | None"  # to whom, and from whom; None: the rank keeps what it holds
+Peers: TypeAlias = "tuple[int, int] | None"  # destination and source; None: the rank keeps the value that it holds
 
 
 @dataclass(frozen=True)
 class Shift(Schedule):
-    """A circular shift along the links of a graph, named by `way`. What is on its way lies in two scratch slots."""
+    """A circular shift along the links of a graph, named by `way`. Values on their way lie in two scratch slots."""
 
     distance: int
     way: str
@@ -45,7 +46,7 @@ class Shift(Schedule):
 
     @cached_property
     def _turns(self) -> tuple[int, ...]:
-        """The number of times that the rank has passed something on, before each round and after the last."""
+        """The number of messages that the rank has sent, before each round and after the last."""
         return tuple(accumulate((peers is not None for peers in self._rounds), initial=0))
 
     def _step(self, i: int) -> Step:
@@ -67,9 +68,9 @@ def _ring(p: int, s: int, r: int) -> list[Peers]:
 
 
 def _mesh(p: int, s: int, r: int) -> list[Peers]:
-    """Along the rows by s mod b; then along the columns, where what went past the end of its row goes one row further.
+    """Along the rows by s mod b; then along the columns; a value that passed the end of its row goes a row further.
 
-    Those columns that have a step more do it first, then all go together: forwards or backwards, which is shorter.
+    Columns with one step more do it first, then all columns go together: forwards or backwards, the shorter way.
     """
     rows, columns = mesh_shape(p)
     row, column = divmod(r, columns)
@@ -96,7 +97,7 @@ def _steps(n: int, steps: int, i: int) -> list[Peers]:
 def _hypercube(p: int, s: int, r: int) -> list[Peers]:
     """A shift for each power of two in s. Rank r sits at node gray(r), so neighbours on the ring are neighbours.
 
-    Nodes whose ranks are 2^j apart, j > 0, differ in bit j-1 and in another one: that is the order of the two rounds.
+    Nodes whose ranks are 2^j apart, j > 0, differ in bit j-1 and in another bit: the two rounds take this order.
     """
 
     def across(rank: int) -> int:
@@ -142,7 +143,7 @@ def hypercube_rounds(s: int) -> int:
 
 
 def gray(rank: int) -> int:
-    """Return the node of a hypercube at which a rank sits: those of neighbours on the ring differ in one bit.
+    """Return the node of a hypercube at which a rank sits; the nodes of neighbours on the ring differ in one bit.
 
     >>> [gray(rank) for rank in range(8)]
     [0, 1, 3, 2, 6, 7, 5, 4]

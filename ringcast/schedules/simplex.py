@@ -1,21 +1,21 @@
-"""Fractional trees where a rank can send or receive, but not both at a time: a run of r blocks every 2r+1 steps.
+"""Make fractional trees for ranks that can send or receive, but not both at a time: a run of r blocks every 2r+1 steps.
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003, announce it in section 3
 and leave it to the full paper, which we have not seen; this construction is ours. The simplex model is a restriction of
 the one-ported model of `ringcast.schedules.schedule`: no step has two halves. So these are schedules like all others,
-for `verify` and `simulate`. To do each duplex step in two would take 2r+2 steps for a run.
+for `verify` and `simulate`. If each duplex step became two simplex steps, a run would take 2r+2 steps.
 
-r = `run`; L = 2r+1, after which everything repeats. In L steps a rank receives r blocks, passes these on, and sends one
-to the right: it is never idle. Let R[i] be the steps (mod L) in which member i of a group receives, X[i] that in which
-it sends to the right. It passes blocks on in all others, in which thus member i+1 receives: R[i+1] is the complement of
-R[i] + X[i], and R[i+2] = R[i] + X[i] - X[i+1]. All X[i] must differ, as they are when the head on the right receives.
-For odd i they are in R[0], for even i in its complement.
+r = `run`; L = 2r+1, the period. In L steps a rank receives r blocks, passes these on, and sends one to the right: it is
+never idle. Let R[i] be the steps (mod L) in which member i of a group receives, X[i] the step in which it sends to the
+right. In all other steps it passes blocks on, and member i+1 receives: R[i+1] is the complement of R[i] + X[i], and
+R[i+2] = R[i] + X[i] - X[i+1]. All X[i] must differ, as the head on the right receives in these steps. For odd i they
+are in R[0], for even i in its complement.
 
 A pattern R is good if receiving and passing on alternate, so that blocks do not wait for long. We take for odd i every
 second step of R[0], and for even i the next free step after each of the others. Then patterns in which steps alternate
-one by one, or two by two, make patterns of these two kinds again, below and on the right. At the ends of a pattern that
-is not so smooth: until the last rank has the first run it takes up to 3r steps more than twice those of the duplex tree
-(all p <= 70, r <= 8).
+one by one, or two by two, make patterns of these two kinds again, below and on the right. The ends of a pattern are
+less smooth: until the last rank has the first run there are up to 3r steps more than twice the duplex tree's (all p <=
+70, r <= 8).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class _Stream:
     """The blocks of the first run on their way to one rank; later runs follow every 2r+1 steps.
 
     Attributes:
-        times: when they travel.
-        blocks: which ones, in this order.
-        sources: who sends them.
+        times: the steps in which they travel.
+        blocks: their numbers, in this order.
+        sources: their senders.
     """
 
     times: tuple[int, ...]
@@ -81,10 +81,10 @@ def simplex_tree(size: int, *, run: int, nblocks: int, root: int = 0) -> list[Sc
 
 
 def _streams(ranks: list[int], run: int) -> Iterator[tuple[int, _Stream]]:
-    """Return what each rank but the first is sent."""
+    """Return the stream to each rank but the first."""
     tree = tree_of(ranks, run)
     assert tree is not None
-    # As if the root received, too: it has each block in time to pass it on in steps 0, 2, ...
+    # As if the root received, too, each block in time to pass it on in steps 0, 2, ...
     at_root = _Stream(tuple(range(-1, 2 * run - 1, 2)), tuple(range(run)), (ranks[0],) * run)
     waiting = [(tree, at_root)]
     while waiting:
@@ -121,7 +121,7 @@ def _rights(times: tuple[int, ...], run: int) -> list[int]:
 
 
 def _passed(times: tuple[int, ...], right: int, run: int) -> tuple[int, ...]:
-    """Return when a rank passes on what it gets at `times`: as soon as it can, in order, and not at `right`."""
+    """Return the steps in which a rank passes on blocks that it gets at `times`: soon, in order, and not at `right`."""
     length = 2 * run + 1
     busy = {time % length for time in times} | {right}
     free = [x for x in range(length) if x not in busy]
@@ -132,9 +132,9 @@ def _passed(times: tuple[int, ...], right: int, run: int) -> tuple[int, ...]:
 
 
 def _beside(members: tuple[int, ...], streams: list[_Stream], rights: list[int]) -> _Stream:
-    """Return what the head on the right gets: one block from each member, as early as all can have theirs.
+    """Return the stream to the head on the right: one block from each member, as early as every member has one.
 
-    A member can send what came before; whoever has the fewest to choose from chooses first.
+    A member can send a block that it has by then; members with the fewest such blocks choose first.
     """
     run = len(rights)
     length, begin = 2 * run + 1, streams[0].times[0] + 1
