@@ -1,4 +1,4 @@
-"""All algorithms: one file per family, the table of them, and the choice by the cost model."""
+"""Describe all algorithms, one file per family, list them in a table, and choose among them by the cost model."""
 
 from __future__ import annotations
 

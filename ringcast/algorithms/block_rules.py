@@ -1,9 +1,9 @@
-"""The number of blocks by the rules of thumb of 2022, beside that of ringcast's model.
+"""Compute the number of blocks by the rules of thumb of 2022, beside the number of ringcast's model.
 
 Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022, section 3: a broadcast
 cuts into blocks of F sqrt(m / q) bytes, an irregular allgather into sqrt(m q) / G blocks, F and G found by experiment.
 Both are n = sqrt(m q) / constant. The model has n = sqrt((q-1) beta m / alpha) (`best_nblocks`): so F
-and G are measurements of sqrt(alpha / beta), and F = 80 says that a message costs as much as 6400 bytes of it.
+and G are measurements of sqrt(alpha / beta), and F = 80 says that a message costs as much time as 6400 bytes.
 
 p ranks; q = ceil(log2 p); m = bytes of the whole buffer; n blocks.
 """
@@ -16,13 +16,13 @@ from types import MappingProxyType
 
 from ringcast.algorithms.network import Network
 
-# As chosen in the paper for its cluster of 36 nodes with Omni-Path, for each MPI library.
+# The paper's choices for its cluster of 36 nodes with Omni-Path, for each MPI library.
 F: Mapping[str, float] = MappingProxyType({"mpich 3.3": 80.0, "OpenMPI 4.0.5": 100.0, "IntelMPI 2019.9": 120.0})
 G: Mapping[str, float] = MappingProxyType({"IntelMPI 2019.9": 40.0})
 
 
 def block_size_by_f(size: int, nbytes: int, f: float) -> float:
-    """Return F sqrt(m / q), the bytes of a block of a broadcast; with one rank the whole.
+    """Return F sqrt(m / q), the bytes of a block of a broadcast; with one rank the whole buffer.
 
     >>> block_size_by_f(36, 6_000_000, f=80)
     80000.0
@@ -49,7 +49,7 @@ def nblocks_by_g(size: int, nbytes: int, g: float) -> int:
 
 
 def constant(network: Network) -> float:
-    """Return the F and G that this network has by the model: sqrt(alpha / beta), in roots of bytes.
+    """Return the F and G of this network by the model: sqrt(alpha / beta), in roots of bytes.
 
     >>> constant(Network(alpha=6.4e-6, beta=1e-9, gamma=0.0, frame=0.0))
     80.0
@@ -58,10 +58,10 @@ def constant(network: Network) -> float:
 
 
 def best_nblocks(size: int, nbytes: int, network: Network, *, limit: int, contributors: int = 1) -> int:
-    """Return the n that is best for m = `nbytes` on the circulant graph: sqrt((q-1) beta m / alpha), in 1..limit.
+    """Return the best n for m = `nbytes` on the circulant graph: sqrt((q-1) beta m / alpha), in 1..limit.
 
     A quarter more under the root makes rounding exact: n is best for n (n-1) <= (q-1) beta m / alpha <= n (n+1).
-    Each round's message has a frame of each of the contributors, and is granted, which adds to alpha.
+    Each round's message has a frame of each contributor, and needs a grant; both add to alpha.
 
     >>> best_nblocks(8, 1000, Network(1.0, 0.01, 0.0, 0.0), limit=100)
     4

@@ -1,4 +1,4 @@
-"""The table of all algorithms by paper, from the registry.
+"""Print the table of all algorithms by paper, from the registry.
 
 `ringcast explain --list` prints it, and docs/understand/algorithms.md has it.
 """
@@ -21,7 +21,7 @@ COLUMNS = ("paper", "algorithm", "collective", "rounds", "volume", "tested")
 class Entry(TypedDict):
     """One algorithm; `rounds` and `volume` in the letters of `ringcast.algorithms.algorithm.Algorithm`.
 
-    `tested` begins with the file that states the laws of its family; the others are those of all algorithms.
+    `tested` begins with the file that states the laws of its family; the other files test all algorithms.
     """
 
     paper: str
@@ -35,7 +35,7 @@ class Entry(TypedDict):
 
 
 def entries(collective: str | None = None) -> list[Entry]:
-    """Return all algorithms (of a collective), those of a paper together, papers in the order of the table."""
+    """Return all algorithms (of a collective), grouped by paper; papers are in the order of the table."""
     every = [entry for named in ALGORITHMS.values() for entry in named.values()]
     papers = list(dict.fromkeys(entry.paper for entry in every))
     laws = {(entry.collective, entry.name): family.TESTED for family in FAMILIES for entry in family.ALGORITHMS}
@@ -58,7 +58,7 @@ def _entry(entry: Algorithm, laws: str) -> Entry:
 
 
 def needs(entry: Algorithm) -> Iterator[str]:
-    """Yield what an algorithm needs of operator, counts, and ranks."""
+    """Yield an algorithm's needs: of the operator, the counts, and the ranks."""
     for trait in "commutative", "elementwise", "exact", "equal_counts":
         if getattr(entry, trait):
             yield trait.replace("_", " ")
@@ -83,7 +83,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def markdown() -> str:
-    """Return the table as docs/understand/algorithms.md has it."""
+    """Return the table in Markdown, for docs/understand/algorithms.md."""
     head = [
         "| paper | where | collective | `algorithm=` | rounds | volume | needs | tested |",
         "|---|---|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""The algorithms on the circulant graph; their schedules are in `ringcast.schedules.circulant`.
+"""Describe the algorithms on the circulant graph; their schedules are in `ringcast.schedules.circulant`.
 
 q = ceil(log2 p); s = skips(p); R = the receive schedules.
 """
@@ -25,7 +25,7 @@ def _pipelined(p: Params) -> int:
 
 
 def _leaving(p: Params) -> int:
-    """Return how many messages leave a host at a time, on the average of q rounds: small skips stay within a host."""
+    """Return the number of messages that leave a host at a time, on average of q rounds: small skips stay within."""
     q = log_rounds(p)
     return -(-sum(leaving(p.hosts, skip) for skip in skips(p.size)[:q]) // q)
 
@@ -36,15 +36,15 @@ def _pipeline(call: Call) -> Load:
 
 
 def _filling(call: Call, load: Load, nbytes: int) -> Load:
-    """Return the load of ranks that receive `nbytes`: while the pipeline fills, few of a host have anything to send."""
+    """Return the load of ranks that receive `nbytes`: while the pipeline fills, few ranks of a host have data."""
     return load._replace(link=min(load.link, nbytes)) if call.params.hosts else load
 
 
 def _pipeline_of_all(call: Call) -> Load:
-    """A round moves to each rank a block of each contributor for whom its turn has come.
+    """A round moves to each rank a block of each contributor whose turn has come.
 
-    Not more than all others' blocks, and not more than the largest block that often: exact for equal parts and for
-    a single contributor. From round 2q on it is everyone's turn.
+    The load is bounded by all others' blocks, and by the largest block as often as there are turns: exact for equal
+    parts and for a single contributor. From round 2q on it is every contributor's turn.
     """
     p, n = call.params.size, call.params.nblocks
     if p == 1:
@@ -70,7 +70,7 @@ def _pipeline_of_all(call: Call) -> Load:
 
 @lru_cache(maxsize=64)
 def _turns(p: int) -> tuple[tuple[int, ...], ...]:
-    """Return for each k and v = 0, ..., 2q how many R[k] are v - q or more, over all ranks but the root."""
+    """Return for each k and v = 0, ..., 2q the number of ranks but the root whose R[k] is v - q or more."""
     recv = schedule_tables(p)[0][:, 1:]
     q = len(recv)
     each = [np.bincount(row.astype(np.intp) + q, minlength=2 * q + 1) for row in recv]
@@ -84,7 +84,7 @@ def windows(call: Call) -> Load:
 
 
 def _tree(call: Call) -> Load:
-    """The root moves all parts but its own: with skip s[k] those of the ranks s[k] to s[k+1] - 1 behind it."""
+    """The root moves all parts but its own: with skip s[k] the parts of the ranks s[k] to s[k+1] - 1 behind it."""
     root = call.params.root
     ends = tuple(accumulate(call.parts[root:] + call.parts[:root], initial=0))
     return uneven([ends[b] - ends[a] for a, b in pairwise(skips(call.params.size))], call.rounds)

@@ -1,9 +1,10 @@
-"""The linear cost model: the predicted time of a collective, and the choice of its algorithm.
+"""Predict the time of a collective by the linear cost model, and choose its algorithm.
 
-A round takes alpha, and beta for each byte of its largest message; each byte combined takes gamma, each frame of a
-message a little. These add up, as ranks wait for one another, unless the busiest link is saturated: then its bytes at
-its best rate are the lower bound. Ranks choose without talking, so everything here depends only on what all ranks know,
-and is computed in integers as far as possible, else in the IEEE operations that are rounded alike everywhere.
+A round takes alpha, and beta for each byte of its largest message; each combined byte takes gamma, each frame of a
+message a little. These times add up, as ranks wait for one another, unless the busiest link is saturated: then its
+bytes at its best rate are the lower bound. Ranks choose without communication, so the choice depends only on facts that
+all ranks know, and is computed in integers as far as possible, else in IEEE operations that are rounded alike
+everywhere.
 
 p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 """
@@ -22,12 +23,12 @@ from ringcast.algorithms.params import CallFacts, Params
 from ringcast.algorithms.registry import ALGORITHMS, find, names, table, validate
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
-# Blocks are not to be larger (bytes): they ran best with 40 to 150 kB over TCP, and they travel in segments of
-# 512 kB at most, so that little is gained beyond that.
+# Most bytes of a block: blocks ran best with 40 to 150 kB over TCP, and they travel in segments of 512 kB at most, so
+# that larger ones gain little.
 MAX_BLOCK = 1 << 19
-MOST_BLOCKS = 1000  # as many as that are possible of any data; each round of an empty block takes its time
-TIE = 1.02  # predictions that differ by a factor of less are equal; the model is not as exact as that by far
-SMALL = 1 << 17  # bytes of a buffer of which no blocks can stand in each other's way for long
+MOST_BLOCKS = 1000  # any data may be cut into so many; rounds of empty blocks take time, too
+TIE = 1.02  # predictions that differ by a smaller factor count as equal; the model is much less exact
+SMALL = 1 << 17  # bytes of a buffer whose blocks cannot delay each other for long
 
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ def predict(collective: str, algorithm: str, params: Params, nbytes: int, networ
 
 
 def _price(collective: str, algorithm: str, params: Params, nbytes: int, network: Network) -> tuple[float, float]:
-    """Return the predicted seconds, and what the rounds alone take: by that, the best of what the wire makes equal."""
+    """Return the predicted seconds, and the seconds of the rounds alone, which decide between equal predictions."""
     rounds, load = _load(collective, algorithm, params, nbytes)
     alpha = network.alpha + network.grant * _granted(params, nbytes, load)
     volume: float = load.volume
@@ -58,9 +59,9 @@ def _price(collective: str, algorithm: str, params: Params, nbytes: int, network
 
 
 def _volume_on_shared_cpus(load: Load, size: int, ranks_per_cpu: float) -> float:
-    """Return the volume where ranks share processors, so that those that have nothing to send save time for the others.
+    """Return the volume where ranks share processors: a rank without data to send leaves time to the others.
 
-    The constants are those of rounds in which all ranks send.
+    The network's constants were measured in rounds in which all ranks send.
     """
     return max(load.volume / ranks_per_cpu, (load.work or size * load.volume) / size)
 
@@ -68,14 +69,14 @@ def _volume_on_shared_cpus(load: Load, size: int, ranks_per_cpu: float) -> float
 def granted(collective: str, algorithm: str, params: Params, nbytes: int) -> bool:
     """Return whether the rounds are granted: sent when the receiver is ready, and the next one after completion.
 
-    That costs two more small messages in each round. Without it, large messages would be asked for one by one; and in a
-    pipeline of blocks, where nobody has to wait before sending, two blocks would share a link.
+    Grants cost two more small messages in each round. Without grants, the receiver would ask for each large message;
+    and in a pipeline of blocks, where no rank has to wait before it sends, two blocks would share a link.
     """
     return _granted(params, nbytes, _load(collective, algorithm, params, nbytes)[1])
 
 
 def _load(collective: str, algorithm: str, params: Params, nbytes: int) -> tuple[int, Load]:
-    """Return the number of rounds, and what they add up to."""
+    """Return the number of rounds, and their load."""
     entry = find(collective, algorithm)
     rounds = entry.rounds(params)
     load = entry.load(Call(params, nbytes, rounds))
@@ -83,7 +84,7 @@ def _load(collective: str, algorithm: str, params: Params, nbytes: int) -> tuple
 
 
 def _sharing(load: Load, messages: int) -> Load:
-    """Return the load where so many messages share the link of their host."""
+    """Return the load where `messages` messages share the link of their host."""
     volume = (load.volume - load.local) * messages + load.local
     return load._replace(volume=volume, link=load.link * messages, excess=load.excess * messages)
 
@@ -96,9 +97,9 @@ def _granted(params: Params, nbytes: int, load: Load) -> bool:
 def choose(
     collective: str, facts: CallFacts, network: Network, *, algorithm: str | None = None, nblocks: int | None = None
 ) -> tuple[str, int]:
-    """Return the algorithm that is predicted to be fastest among the legal ones, and its number of blocks.
+    """Return the legal algorithm with the shortest predicted time, and its number of blocks.
 
-    Of those whose predictions are equal, but for rounding of parts and the like (TIE), it is the first in the table.
+    Of several with equal predictions, apart from rounding of parts and the like (TIE), it is the first in the table.
 
     Args:
         collective: as in `ringcast.algorithms.ALGORITHMS`.
@@ -108,7 +109,8 @@ def choose(
         nblocks: consider only algorithms that cut into blocks, and this number of them (1: all algorithms).
 
     Raises:
-        ValueError: there is no such collective, call or algorithm, or none is legal; the message says why and what is.
+        ValueError: there is no such collective, call or algorithm, or no algorithm is legal; the text gives the reason
+            and the legal ones.
 
     >>> choose("allreduce", CallFacts(size=9, nbytes=8), NETWORKS["tcp"])
     ('census', 1)
@@ -142,17 +144,17 @@ def choose(
         raise ValueError(f"{collective}: no algorithm fits: {reasons}")
     least, _, _ = min(options)
     seconds, steps = least
-    factor = TIE if seconds == steps else 1.0  # what the wire makes equal is told apart by the rounds alone
+    factor = TIE if seconds == steps else 1.0  # where the link is the bound, the rounds alone decide
     return next(option[1:] for option in options if option[0] <= (factor * seconds, factor * steps))
 
 
 def legal(
     collective: str, plan: Callable[[str], T], algorithm: str | None = None, reason: Callable[[ValueError], str] = str
 ) -> tuple[dict[str, T], dict[str, str]]:
-    """Return what `plan` returns for the name of each algorithm, and the `reason` for those that cannot do the call.
+    """Return the plans of the algorithms that can do a call, and the reasons of the algorithms that cannot, by name.
 
-    `plan` is `choose` for that algorithm alone, or what is built on it; it raises ValueError, of which `reason` makes
-    text. With `algorithm`, that is among them if there is such a one.
+    `plan` gets the name of an algorithm; it is `choose` for this algorithm alone, or a function built on it. It raises
+    ValueError, from which `reason` makes a text. `algorithm` is among the algorithms if there is such a one.
     """
     plans: dict[str, T] = {}
     reasons_not: dict[str, str] = {}
@@ -165,7 +167,7 @@ def legal(
 
 
 def _reason_not(entry: Algorithm, facts: CallFacts, params: Params, nblocks: int | None) -> str:
-    """Return why an algorithm is not legal for a call, or nothing."""
+    """Return why an algorithm is not legal for a call; "" if it is."""
     needs = entry.commutative, entry.elementwise, entry.exact
     properties = facts.commutative, facts.elementwise, facts.exact
     names = "a commutative operator", "an elementwise operator", "an operator that is exact in any order"
@@ -180,21 +182,22 @@ def _reason_not(entry: Algorithm, facts: CallFacts, params: Params, nblocks: int
 
 
 def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, network: Network) -> int:
-    """Return the best number of blocks for `entry`, of those that some bound suggests: the fastest is taken.
+    """Return the number of blocks with the shortest predicted time for `entry`, among four candidates.
 
-    These are one; the closed form; blocks that keep the wire busy as long as the rest of their round takes; KNEE.
-    Blocks are of no less than an element, and no more than MAX_BLOCK. `params` is for one block.
+    The candidates are: one block; the closed form; blocks that keep the wire busy as long as the rest of their round
+    takes; blocks of KNEE bytes. A block has at least one element, and at most MAX_BLOCK bytes. `params` is for one
+    block.
     """
-    if not entry.blocks or network.ranks_per_cpu > 1:  # blocks keep ranks busy that would wait, but no processor then
+    if not entry.blocks or network.ranks_per_cpu > 1:  # blocks busy waiting ranks, but processors are busy already
         return 1
     rounds, load = _load(*_key(entry), params, nbytes)
     if not load.volume:
         return 1
     per_byte = max(network.beta + network.beta_long, network.link_beta) + network.gamma
     if load.volume * per_byte <= network.alpha and not _granted(params, nbytes, load):
-        return 1  # the round that a second block takes is more than it can save
+        return 1  # the round of a second block takes more than it can save
     frames, message = -(-load.frames // rounds), load.largest
-    whole = -(-message // frames)  # bytes of what is cut
+    whole = -(-message // frames)  # bytes to cut into blocks
     limit = max(whole // itemsize, 1)
     alpha = network.alpha + network.grant + frames * network.frame
     n = _closed_form(entry, params, nbytes, network.beta / alpha) if alpha > 0 else limit
@@ -205,7 +208,7 @@ def _nblocks(entry: Algorithm, params: Params, nbytes: int, itemsize: int, netwo
 
 
 def _closed_form(entry: Algorithm, params: Params, nbytes: int, ratio: float) -> int:
-    """Return the n that is best for a + b n rounds of alpha and c + d / n bytes of beta: sqrt(d / b * ratio).
+    """Return the best n for a + b n rounds of alpha and c + d / n bytes of beta: sqrt(d / b * ratio).
 
     `ratio` is beta / alpha. On the circulant graph b = 1 and d = (q-1) m. Around a ring it is formula (2) of Träff et
     al. 2010, `ring.block_size`. Sizes are multiplied by `many`, so that rounding to bytes does not count.

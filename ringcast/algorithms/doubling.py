@@ -1,4 +1,4 @@
-"""The algorithms for whole values in rank order; their schedules are in `ringcast.schedules.doubling`."""
+"""Describe the algorithms for whole values in rank order; their schedules are in `ringcast.schedules.doubling`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The algorithms of total exchange; their schedules are in `ringcast.schedules.exchange`.
+"""Describe the algorithms of total exchange; their schedules are in `ringcast.schedules.exchange`.
 
-A block is one of 2p equal parts: p that a rank gives, p that it gets. Of alltoallv nobody knows all counts, so it is
-reckoned with equal parts; only algorithms fit in which blocks go straight, as nobody has room for others' blocks. Of
-these, which the model cannot tell apart, the one whose rounds overlap wins where parts differ, so it comes first.
+A block is one of 2p equal parts: p that a rank gives, p that it gets. In alltoallv no rank knows all counts, so the
+model takes equal parts. Only algorithms whose blocks go straight fit it, as no rank has room for others' blocks. The
+model predicts equal times for these; the one with overlapping rounds is faster where parts differ, so it comes first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _straight(call: Call) -> Load:
 
 
 def _together(blocks: Callable[[int], Iterable[int]]) -> Formula:
-    """Return the formula for rounds that move so many blocks each."""
+    """Return the formula for rounds that move the numbers of blocks that `blocks` returns."""
 
     def formula(call: Call) -> Load:
         block = _block(call)

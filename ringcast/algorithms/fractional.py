@@ -1,6 +1,6 @@
-"""The trees of Sanders and Sibeyn; their schedules are in `ringcast.schedules.fractional`.
+"""Describe the trees of Sanders and Sibeyn; their schedules are in `ringcast.schedules.fractional`.
 
-depth(p, r) = the last round in which a rank gets a first block; run(p, n) = the length of chains that is chosen.
+depth(p, r) = the last round in which a rank gets its first block; run(p, n) = the chosen length of chains.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _fractional(p: Params) -> int:
 
 @lru_cache(maxsize=64)
 def with_run(entry: Algorithm, run: int) -> Algorithm:
-    """Return the fractional tree `entry` with chains of `run` ranks, instead of a length that is chosen."""
+    """Return the fractional tree `entry` with chains of `run` ranks, instead of a chosen length."""
     schedule = fractional.fractional_tree if entry.collective == "bcast" else fractional.fractional_reduce
     rounds = f"n if p == 2 else depth(p, {run})+n+-(-n//{run})-1"
     return replace(

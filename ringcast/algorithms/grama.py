@@ -1,6 +1,6 @@
-"""The textbook's algorithms from one rank to all, and back; see `ringcast.schedules.one_to_all`, `grid`, `hypercube`.
+"""Describe the textbook's algorithms from one rank to all, and back; schedules: `one_to_all`, `grid`, `hypercube`.
 
-p ranks; q = ceil(log2 p); d = floor(log2 p); p = a*b, the mesh; p = u*v*w, that of three dimensions.
+p ranks; q = ceil(log2 p); d = floor(log2 p); p = a*b, the mesh; p = u*v*w, the mesh of three dimensions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _part_by_part(call: Call) -> Load:
 
 
 def subtrees(call: Call) -> Load:
-    """In each round the heaviest subtree of those that are handed on counts."""
+    """In each round the heaviest of the subtrees whose parts are passed on counts."""
     p, parts = call.params.size, call.parts
     tree = one_to_all.Scatter(p, 0, call.params.root)
     ends = list(accumulate((parts[tree.rank_of(label)] for label in range(p)), initial=0))
@@ -167,7 +167,7 @@ ALGORITHMS = (
     HYPERCUBE_BCAST,
     SCATTER_ALLGATHER,
     reduction(LINEAR_BCAST, elementwise=False),
-    # "binomial" is the one in rank order: the same tree if the root is rank 0
+    # "binomial" is the algorithm in rank order: the same tree if the root is rank 0
     replace(reduction(BINOMIAL_BCAST, elementwise=False), name="ring"),
     reduction(MESH_BCAST, elementwise=False),
     reduction(MESH_3D_BCAST, elementwise=False),

@@ -1,4 +1,4 @@
-"""The textbook's algorithms from all ranks to all; their schedules are in `ringcast.schedules.grid` and `hypercube`.
+"""Describe the textbook's algorithms from all ranks to all; schedules: `ringcast.schedules.grid` and `hypercube`.
 
 The ring is in `ringcast.algorithms.ring`.
 p ranks; q = ceil(log2 p); d = floor(log2 p); p = a*b, the mesh.

@@ -1,6 +1,6 @@
-"""Full-lane algorithms, for hosts of several ranks; their schedules are in `ringcast.schedules.lanes`.
+"""Describe full-lane algorithms, for hosts of several ranks; their schedules are in `ringcast.schedules.lanes`.
 
-N hosts of c ranks. Where nobody knows the hosts, they are the rows of the mesh nearest to a square: N = a, c = b.
+N hosts of c ranks. Where the hosts are not known, they are the rows of the mesh nearest to a square: N = a, c = b.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _grid(size: int, hosts: Hosts) -> lanes.Grid:
 
 
 def _even_hosts(p: Params) -> str:
-    """Return a reason against it unless all hosts have as many ranks."""
+    """Return a reason against the call unless all hosts have equally many ranks; else ""."""
     ranks = [len(host) for host in _grid(p.size, p.hosts)]
     return "" if len(set(ranks)) == 1 else f"it needs as many ranks on each host, not {', '.join(map(str, ranks))}"
 
@@ -50,7 +50,7 @@ def _bcast_rounds(p: Params) -> int:
 
 
 def _bcast(call: Call) -> Load:
-    """Shares of the root are scattered within its host; go along their lanes in n blocks; are gathered in each host."""
+    """The root's host scatters shares of the value; they go along lanes in n blocks; each host gathers them."""
     _, cores = _shape(call.params)
     along = call.rounds - 2 * _log(cores)
     host = Call(Params(cores), call.nbytes, _log(cores))

@@ -1,7 +1,7 @@
-"""The load of a collective, which the cost model prices: bytes, frames and bytes combined, summed over its rounds.
+"""Compute the load of a collective for the cost model: bytes, frames and combined bytes, summed over its rounds.
 
-An algorithm declares it as a function of a call (`Formula`), exact where parts are equal, else from
-above but for rounding, in O(p) at most.
+An algorithm declares its load as a function of a call (`Formula`): exact where parts are equal, else an upper bound
+apart from rounding, in O(p) at most.
 
 p ranks; q = ceil(log2 p); m = bytes of the whole buffer (all parts); n blocks.
 """
@@ -20,8 +20,8 @@ import numpy as np
 from ringcast._util.dataclass import dataclass
 from ringcast.algorithms.params import Params
 
-FEW = 32  # parts that are added up sooner one by one than as an array
-KNEE = 1 << 16  # bytes of a message that go from buffer to buffer at once; longer messages cost more per byte
+FEW = 32  # parts; up to so many a sum one by one is faster than a sum of an array
+KNEE = 1 << 16  # bytes of a message that buffers hold at once; longer messages cost more per byte
 
 
 class Load(NamedTuple):
@@ -31,11 +31,11 @@ class Load(NamedTuple):
         volume: bytes sent.
         link: bytes through the busiest link if no rank waits for another's larger message: at most `volume`.
         frames: frames of the messages.
-        excess: bytes that messages have beyond the first KNEE.
+        excess: bytes of the messages beyond the first KNEE of each.
         largest: bytes of the largest message.
-        combined: bytes combined.
+        combined: bytes that are combined.
         local: bytes of `volume` that stay within hosts.
-        work: bytes that all ranks send together; 0: so many as if each sent its largest message in every round.
+        work: bytes that all ranks send together; 0: as many as if each rank sent `volume`.
     """
 
     volume: int
@@ -62,7 +62,7 @@ def even(rounds: int, message: int, frames: int = 1) -> Load:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a collective, as the formulas see it."""
+    """The facts of a call of a collective that formulas use."""
 
     params: Params
     nbytes: int
@@ -70,7 +70,7 @@ class Call:
 
     @property
     def block(self) -> int:
-        """The bytes of a block, where the whole buffer is cut into n."""
+        """The bytes of a block, where the whole buffer is cut into n blocks."""
         return -(-self.nbytes // self.params.nblocks)
 
     @property
@@ -88,7 +88,7 @@ Formula: TypeAlias = Callable[[Call], Load]
 
 @lru_cache(maxsize=64)
 def _part_sizes(counts: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
-    """Return `nbytes` divided among the parts as their counts say."""
+    """Return `nbytes` divided among the parts in proportion to their counts."""
     total = sum(counts)
     if not total:
         return (0,) * len(counts)
@@ -97,7 +97,7 @@ def _part_sizes(counts: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
 
 
 def in_a_row(call: Call, lengths: Sequence[int]) -> list[int]:
-    """Return for each length the most bytes of that many parts in a row, mod p."""
+    """Return for each length the most bytes that so many parts in a row have, mod p."""
     p = call.params.size
     if p <= FEW:
         sums = list(accumulate(call.parts * 2, initial=0))
@@ -112,7 +112,7 @@ def values(call: Call) -> Load:
 
 
 def combining(formula: Formula) -> Formula:
-    """All that is received is combined."""
+    """Return the formula with all received bytes combined."""
 
     def both(call: Call) -> Load:
         load = formula(call)
@@ -122,7 +122,7 @@ def combining(formula: Formula) -> Formula:
 
 
 def in_turn(*formulas: Formula) -> Formula:
-    """One after the other."""
+    """Return the formula of several schedules one after the other."""
 
     def all_of_them(call: Call) -> Load:
         return total([formula(call) for formula in formulas])
@@ -140,7 +140,7 @@ def total(loads: Sequence[Load]) -> Load:
 
 
 def twice(formula: Formula) -> Formula:
-    """Once combining, once not."""
+    """Return the formula of a schedule that runs once with combining, and once without."""
 
     def both(call: Call) -> Load:
         load = formula(replace(call, rounds=call.rounds // 2))

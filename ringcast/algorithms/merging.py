@@ -1,4 +1,4 @@
-"""The algorithms that merge sorted runs; their schedules are in `ringcast.schedules.merging`.
+"""Describe the algorithms that merge sorted runs; their schedules are in `ringcast.schedules.merging`.
 
 p ranks; d = floor(log2 p); s = skips(p); m = bytes of all runs.
 """
@@ -14,7 +14,7 @@ from ringcast.algorithms.papers import LANG_2025
 from ringcast.schedules import merging
 from ringcast.schedules.blocks import skips
 
-MERGE = 8  # times as long as to add takes it to merge: 10^7 int64 took 8 ms and 66 ms or more
+MERGE = 8  # a merge takes so many times as long as an addition: 10^7 int64 took 8 ms to add, 66 ms or more to merge
 
 
 def _merging(load: Load, merged: int, copied: int = 0) -> Load:
@@ -28,7 +28,7 @@ def _circulant(call: Call) -> Load:
 
 
 def _runs(s: Sequence[int]) -> list[int]:
-    """Return how many parts each run has that a rank makes of two; of three that come together it makes two runs."""
+    """Return the number of parts of each run that a rank merges from two runs; three runs take two merges."""
     last = merging.last_alone(s[-1])
     runs = [s[i] - 1 if i <= last else s[i] for i in range(2 if last > 0 else 1, len(s))]
     three = [s[i] for i in range(1, last) if s[i + 1] % 2 == 0]  # S, and the x and S of another rank
@@ -49,7 +49,7 @@ def _dissemination(call: Call) -> Load:
 
 
 def _gather_and_merge(call: Call) -> Load:
-    """All data is merged as often as there are rounds, at most."""
+    """All data is merged at most once per round."""
     messages = in_a_row(call, [b - a for a, b in pairwise(skips(call.params.size))])
     return _merging(uneven(messages, len(messages)), call.rounds * call.nbytes)
 

@@ -1,8 +1,8 @@
-"""The constants of a measured network in a file: `ringcast calibrate` writes it, the launcher and `init` read it.
+"""Write the constants of a measured network to a file (`ringcast calibrate`), and read it (launcher and `init`).
 
-The file is TOML: `transport` says which transport was measured, the table `network` has the fields of
-`ringcast.algorithms.network.Network` but `ranks_per_cpu`, which a job knows of its host. Nothing in it is optional, and
-nothing else may be there, so that a slip of the pen is noticed.
+The file is TOML: `transport` names the measured transport, the table `network` has the fields of
+`ringcast.algorithms.network.Network` but `ranks_per_cpu`, which a job knows of its host. All keys are required, and no
+others are allowed, so that a misspelled key is an error.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ringcast.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A constant: its meaning, and the values between which it is believed.
+    """A constant: its meaning, and the range of accepted values.
 
-    alpha and beta are divided by: one that is next to nothing would cut a message into a million blocks of a byte.
+    The model divides by alpha and beta: a value near 0 would cut a message into a million blocks of a byte.
     """
 
     unit: str
@@ -53,7 +53,7 @@ def read(path: str | Path, transport: str) -> Network:
     """Return the constants in the file `path`, which must be of the job's `transport`.
 
     Raises:
-        ConfigError: the file cannot be read or used; the text names it, and the key that is wrong.
+        ConfigError: the file cannot be read or used; the text names the file, and the invalid key.
     """
     content = _parse(path)
     _check_names(path, content, ("transport", "network"), "")
@@ -75,19 +75,19 @@ def write(path: str | Path, network: Network, transport: str, remarks: Sequence[
     """Write the file that `read` reads, whole or not at all.
 
     Args:
-        path: where.
+        path: of the file.
         network: the constants.
-        transport: what they were measured on.
+        transport: the measured one.
         remarks: lines of comment for the head of the file.
 
     Raises:
-        OSError: it cannot be written; nothing is left behind.
+        OSError: the file cannot be written; nothing is left behind.
     """
     write_whole(path, lambda file: file.write(text(network, transport, remarks).encode()))
 
 
 def text(network: Network, transport: str, remarks: Sequence[str] = ()) -> str:
-    """Return the content of the file; numbers are rounded to five digits, and up to the least that `read` believes.
+    """Return the content of the file; numbers are rounded to five digits, and raised to the least that `read` accepts.
 
     >>> print(text(NETWORKS["ipc"], "ipc").splitlines()[3])
     alpha = 0.00012  # seconds per round
@@ -100,13 +100,13 @@ def text(network: Network, transport: str, remarks: Sequence[str] = ()) -> str:
 
 
 def _parse(path: str | Path) -> dict[str, Any]:
-    import tomllib  # takes 4 ms, for which a job without a file does not wait
+    import tomllib  # takes 4 ms; a job without a file does not need it
 
     try:
         return tomllib.loads(input_files.read(path).decode())
     except OSError as error:
         raise ConfigError(f"{path}: the configuration file cannot be read: {error.strerror}") from None
-    except ValueError as error:  # also of text that is not UTF-8
+    except ValueError as error:  # also for text that is not UTF-8
         raise ConfigError(f"{path}: the configuration file is not TOML: {error}") from None
 
 

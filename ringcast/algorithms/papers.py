@@ -1,4 +1,4 @@
-"""The papers and books that the algorithms are from."""
+"""List the papers and books that describe the algorithms."""
 
 from __future__ import annotations
 

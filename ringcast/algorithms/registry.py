@@ -1,8 +1,8 @@
-"""The table of all algorithms. A family's TESTED is the file that states its laws.
+"""List all algorithms in a table, check calls, and build schedules. A family's TESTED names the file with its laws.
 
-`ALGORITHMS[collective][name]` says what an algorithm needs, and what it takes; `build` checks a call and returns a
-rank's schedule. At a tie in the cost model the first in the table is chosen. `table` and `find` also know what is not
-listed: fractional trees that are named with their r.
+`ALGORITHMS[collective][name]` has an algorithm's needs and costs; `build` checks a call and returns a rank's schedule.
+At a tie in the cost model the first algorithm in the table is chosen. `table` and `find` also know algorithms outside
+of the table: fractional trees that are named with their r.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WITH_RUN = re.compile(r"(fractional_tree)_([1-9]\d{0,8})")
 
 
 def table(collective: str, algorithm: str | None = None) -> Mapping[str, Algorithm]:
-    """Return the algorithms of a collective, with `algorithm` if that is a fractional tree that is named with its r.
+    """Return the algorithms of a collective, and `algorithm` as well if it names a fractional tree with its r.
 
     >>> [name for name in table("bcast", "fractional_tree_8") if name not in ALGORITHMS["bcast"]]
     ['fractional_tree_8']
@@ -57,7 +57,7 @@ def table(collective: str, algorithm: str | None = None) -> Mapping[str, Algorit
 
 
 def names(collective: str) -> str:
-    """Return the names of all algorithms of a collective, as errors list them.
+    """Return the names of all algorithms of a collective as text for errors.
 
     >>> names("bcast")
     'circulant, linear_pipeline, binary_tree, fractional_tree, ..., full_lane; or fractional_tree_R, R = 1, 2, ...'
@@ -75,7 +75,7 @@ def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedul
     """Return the schedule of `rank`.
 
     Raises:
-        ValueError: there is no such collective or algorithm, or it cannot do what `params` ask for.
+        ValueError: there is no such collective or algorithm, or the algorithm cannot do this call.
 
     >>> build("bcast", "circulant", Params(size=3, nblocks=2), rank=1)
     Broadcast(size=3, rank=1, nblocks=2, root=0)
@@ -91,7 +91,7 @@ def build(collective: str, algorithm: str, params: Params, rank: int) -> Schedul
 
 
 def validate(p: Params, rank: int = 0) -> str:
-    """Return why there is no such call, whatever the algorithm, or nothing."""
+    """Return why no algorithm can do such a call; "" if the call is valid."""
     if p.size < 1:
         return f"there is no group of {p.size} ranks"
     for name, r in ("rank", rank), ("root", p.root):
@@ -107,7 +107,7 @@ def validate(p: Params, rank: int = 0) -> str:
 
 
 def _reason_not(entry: Algorithm, p: Params, rank: int) -> str:
-    """Return why `entry` cannot do what is asked for, or nothing."""
+    """Return why `entry` cannot do this call; "" if it can."""
     if reason := validate(p, rank):
         return reason
     if p.nblocks < 1 or (p.nblocks > 1 and not entry.blocks):

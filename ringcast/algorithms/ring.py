@@ -1,4 +1,4 @@
-"""The algorithms around a ring; their schedules are in `ringcast.schedules.ring`."""
+"""Describe the algorithms around a ring; their schedules are in `ringcast.schedules.ring`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def linear(call: Call) -> Load:
 
 
 def _neighbours(p: Params) -> int:
-    """Return how many messages leave a host at a time, when ranks send around the ring in their order."""
+    """Return the number of messages that leave a host at a time, when ranks send around the ring in rank order."""
     return leaving(p.hosts, 1)
 
 
@@ -40,7 +40,7 @@ def _pipelined_rounds(p: Params) -> int:
 
 
 def _pipelined_ring(call: Call) -> Load:
-    """A link carries all parts but one; in the rounds beyond these it waits for a first block to come along."""
+    """A link carries all parts but one; in its other rounds it waits for the first block of a part."""
     blocks = ring.blocks_of(call.params.contributions, call.params.nblocks)
     message = -(-max(call.parts) // max(*blocks, 1))
     load = even(call.rounds, message)

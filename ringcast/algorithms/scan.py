@@ -1,4 +1,4 @@
-"""The algorithms for prefix sums; their schedules are in `ringcast.schedules.scan`."""
+"""Describe the algorithms for prefix sums; their schedules are in `ringcast.schedules.scan`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ringcast.schedules import scan
 
 
 def _two_sums(call: Call) -> Load:
-    """A rank may add what arrives to two sums; the message of the last round changes no more."""
+    """A rank may add an arrival to two sums; in the last round it adds to its result only."""
     return even(call.rounds, call.nbytes)._replace(combined=max(2 * call.rounds - 1, 0) * call.nbytes)
 
 
 def _exclusive(skips_of: Callable[[int], scan.Skips]) -> Formula:
-    """Of the arrivals only the first is not added up; each inclusive message but the first is a sum as well."""
+    """Every arrival but the first is added; each inclusive message but the first is a sum as well."""
 
     def load(call: Call) -> Load:
         inclusive = sum(with_own for _, with_own in skips_of(call.params.size))

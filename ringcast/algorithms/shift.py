@@ -1,6 +1,6 @@
-"""The algorithms of the circular shift; their schedules are in `ringcast.schedules.shift`.
+"""Describe the algorithms of the circular shift; their schedules are in `ringcast.schedules.shift`.
 
-Half of the buffer is what a rank gives, half what it gets. s = distance.
+Half of the buffer is the data that a rank gives, half the data that it gets. s = distance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Schedules judged without running them.
+"""Judge schedules without data and processes.
 
 * `postconditions`, `lockstep`, `verify`: whether a schedule reaches the postcondition of its collective, symbolically
-* `simulate`, `rounds`, `topologies`: how long it takes on a virtual clock, round by round, also on sparse networks
+* `simulate`, `rounds`, `topologies`: its time on a virtual clock, round by round, also on sparse networks
 * `bounds`, `tables`, `diagram`: lower bounds, the tables of the papers, space-time diagrams
 
 >>> from ringcast.analysis import verify

@@ -1,9 +1,9 @@
-"""Lower bounds on the time of a broadcast, and the time of the best pipelines, by the formulas of Sanders and Sibeyn.
+"""Compute lower bounds on the time of a broadcast, and the time of the best pipelines, by Sanders and Sibeyn.
 
 Sanders and Sibeyn, "A bandwidth latency tradeoff for broadcast and reduction", IPL 86, 2003; numbers in brackets are
-those of its equations. A step of one packet takes t + k/s.
+its equations. A step of one packet takes t + k/s.
 
-p ranks; k = length of the message; t = start-up time of a message, in the time that a unit of length takes; s packets;
+p ranks; k = length of the message; t = start-up time of a message, in the time of a unit of length; s packets;
 r = ranks of a group; d = `depth(p, r)`.
 """
 
@@ -20,7 +20,7 @@ RATIOS = [2 ** (e / 8) for e in range(193)]  # k/t, from 1 to 16 million
 
 
 def lower_bound(p: int, k: float, t: float) -> float:
-    """Return (4): all get k, and the last of them a first bit after log2 p steps.
+    """Return (4): every rank gets k, and the last rank its first bit after log2 p steps.
 
     >>> lower_bound(1024, 4096, 1)
     4106.0
@@ -29,7 +29,7 @@ def lower_bound(p: int, k: float, t: float) -> float:
 
 
 def simplex_lower_bound(p: int, k: float, t: float) -> float:
-    """Return (5): p-1 times k is received, and only half of the ranks can receive at a time.
+    """Return (5): p-1 ranks receive k, and only half of the ranks can receive at a time.
 
     >>> simplex_lower_bound(1024, 4096, 1)
     8190.0
@@ -41,8 +41,8 @@ def packets_lower_bound(p: int, k: float, t: float) -> float:
     """Return (6), for algorithms that send packets of equal size: the best s for s - 1 + log2 p steps, nearly.
 
     The least time of that many steps has log2 p - 1 in place of the paper's log2 p, at s = sqrt(k (log2 p - 1) / t);
-    the paper's s, sqrt(k t / log2 p), is a slip. So n-block circulant schedules, which take the fewest steps that are
-    possible, can be a little faster than (6).
+    the paper's s, sqrt(k t / log2 p), is a slip. So n-block circulant schedules, which take the fewest possible steps,
+    can be a little faster than (6).
 
     >>> round(packets_lower_bound(16, 400, 1), 6)
     484.0
@@ -51,7 +51,7 @@ def packets_lower_bound(p: int, k: float, t: float) -> float:
 
 
 def tree_time(p: int, k: float, t: float, run: int, packets: int) -> float:
-    """Return (7), the time of the fractional tree: d + s (1 + 1/r) steps, one more than it takes.
+    """Return (7), the time of the fractional tree: d + s (1 + 1/r) steps, one more than needed.
 
     >>> round(tree_time(1024, 4096, 1, 8, 456) / 4096, 3), round(tree_time(1024, 4096, 1, 10, 503) / 4096, 3)
     (1.389, 1.387)
@@ -60,9 +60,9 @@ def tree_time(p: int, k: float, t: float, run: int, packets: int) -> float:
 
 
 def best_packets(p: int, k: float, t: float, run: int) -> int:
-    """Return the s that is best by (7): sqrt(k d r / (t (r + 1))), rounded.
+    """Return the best s by (7): sqrt(k d r / (t (r + 1))), rounded.
 
-    For the binary tree that is sqrt(k d / 2t); the paper's sqrt(2 k d / t) in section 2 is a slip.
+    For the binary tree it is sqrt(k d / 2t); the paper's sqrt(2 k d / t) in section 2 is a slip.
 
     >>> best_packets(1024, 4096, 1, 8), best_packets(1024, 4096, 1, 10)
     (456, 503)
@@ -71,7 +71,7 @@ def best_packets(p: int, k: float, t: float, run: int) -> int:
 
 
 def approximate_run(p: int, k: float, t: float) -> int:
-    """Return r = (k / (d' t))^(1/3), d' = log2 p - 1, rounded; 1 where it has no meaning.
+    """Return r = (k / (d' t))^(1/3), d' = log2 p - 1, rounded; 1 where the formula has no meaning.
 
     >>> approximate_run(1024, 4096, 1), approximate_run(1024, 1, 1)
     (8, 1)
@@ -81,7 +81,7 @@ def approximate_run(p: int, k: float, t: float) -> int:
 
 
 def best_run(p: int, k: float, t: float) -> int:
-    """Return the r that is best by (7), each with its best s, of those up to twice the approximate one.
+    """Return the best r by (7), up to twice the approximate one, each with its best s.
 
     >>> best_run(1024, 4096, 1)
     10
@@ -95,7 +95,7 @@ def _best_time(p: int, k: float, t: float, run: int) -> float:
 
 
 def pipeline_packets(fill: int, k: float, t: float) -> int:
-    """Return the s that is best for a pipeline of s + `fill` steps: sqrt(k fill / t), rounded down or up.
+    """Return the best s for a pipeline of s + `fill` steps: sqrt(k fill / t), rounded down or up.
 
     >>> pipeline_packets(4, 400, 1), pipeline_packets(0, 400, 1)
     (40, 1)
@@ -107,7 +107,7 @@ def pipeline_packets(fill: int, k: float, t: float) -> int:
 def pipeline_time(fill: int, k: float, t: float) -> float:
     """Return the time of a pipeline of s + `fill` steps, with the best s.
 
-    `fill` is p - 2 for the linear pipeline, and ceil(log2 p) - 1 for circulant schedules, which have no lower one.
+    `fill` is p - 2 for the linear pipeline, and ceil(log2 p) - 1, the least possible, for circulant schedules.
 
     >>> pipeline_time(4, 400, 1), pipeline_time(0, 400, 1)
     (484.0, 401.0)
@@ -150,7 +150,7 @@ def speedup(p: int, ratio: float) -> Speedup:
 def figure_3(sizes: Iterable[int] = (64, 1024, 16384), ratios: Sequence[float] = RATIOS) -> dict[int, list[Speedup]]:
     """Return the curves of Figure 3, one for each size, with n-block circulant schedules beside them.
 
-    A fractional tree of the best r is never slower than the better simple algorithm: r = 1 and infinity are these. The
-    formulas give up to 1.28 for 64 ranks and 1.78 for 16384, where the paper tells of 1.29 and 1.8.
+    A fractional tree of the best r is never slower than the simple algorithms: they are the trees of r = infinity and
+    1. The formulas give up to 1.28 for 64 ranks and 1.78 for 16384, where the paper reports 1.29 and 1.8.
     """
     return {p: [speedup(p, ratio) for ratio in ratios] for p in sizes}

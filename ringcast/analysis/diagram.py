@@ -1,7 +1,7 @@
-"""The space-time diagram of a collective: ranks down, rounds across, an arrow for each message.
+"""Draw the space-time diagram of a collective: ranks down, rounds across, an arrow for each message.
 
-What arrives stands at the head of its arrow. Colours tell blocks apart where the buffer has one part (a broadcast),
-else parts: that of the first piece of a message; scratch is grey. `arrange` makes the content, `draw` draws it.
+The content of a message stands at the head of its arrow. The colour shows the first piece of a message: its block where
+the buffer has one part (a broadcast), else its part; scratch is grey. `arrange` makes the content, `draw` draws it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ringcast.analysis.rounds import Transfer, label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LABELLED = 40  # so many ranks and rounds at most have room for labels
-LARGEST = 200  # more ranks or rounds are a grey area
+LABELLED = 40  # most ranks and rounds with room for labels
+LARGEST = 200  # ranks or rounds; a larger diagram would only be grey
 ROOM = 4  # characters of a label
 CELL, SMALL_CELL = (0.95, 0.34), (0.35, 0.09)  # inches of a round and a rank, with and without labels
 FEW = ("#4477aa", "#ee6677", "#228833", "#b8960c", "#aa3377", "#66ccee")
@@ -29,7 +29,7 @@ GREY, PALE, INK = "#777777", "#dddddd", "#333333"
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A message of a round; `colour` counts the blocks or parts that occur, None is scratch."""
+    """A message of a round; `colour` numbers the occurring blocks or parts, None is scratch."""
 
     round: int
     source: int
@@ -56,7 +56,7 @@ def arrange(moved: Sequence[Transfer], size: int, parts: Sequence[int]) -> Diagr
     """Return the diagram of messages between `size` ranks, whose buffer consists of `parts`.
 
     Raises:
-        ValueError: it is too large to be drawn.
+        ValueError: the diagram is too large to be drawn.
 
     >>> arrange([Transfer(0, 0, 2, (3,))], 3, (4,)).arrows
     (Arrow(round=0, source=0, dest=2, label='b3', colour=0),)
@@ -74,23 +74,23 @@ def arrange(moved: Sequence[Transfer], size: int, parts: Sequence[int]) -> Diagr
 
 
 def _key(slots: Sequence[int], parts: Sequence[int]) -> int | None:
-    """Return the block or part that a message has its colour from; None: it begins with scratch, or has nothing."""
+    """Return the block or part that gives a message its colour; None: it begins with scratch, or is empty."""
     if not slots or slots[0] >= sum(parts):
         return None
     return slots[0] if len(parts) == 1 else bisect_right(list(accumulate(parts)), slots[0])
 
 
 def _short(slots: Sequence[int], parts: Sequence[int]) -> str:
-    """Return the label of a message, or how many pieces it has."""
+    """Return the label of a message, or its number of pieces if the label is too long."""
     text = label(slots, parts)
     return text if len(text) <= ROOM else f"×{len(slots)}"
 
 
 def draw(path: Path, diagram: Diagram, title: str) -> None:
-    """Draw into `path`, whose ending says in which format; the file is whole, or as it was before.
+    """Draw into `path`, in the format of its suffix; the file is whole, or as it was before.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ def draw(path: Path, diagram: Diagram, title: str) -> None:
     across, down = CELL if diagram.labelled else SMALL_CELL
     inches = max(across * diagram.rounds, 5) + 1, max(down * diagram.size, 1) + 1
     figure = Figure(figsize=inches, layout="constrained")
-    FigureCanvasAgg(figure)  # draws without a screen, whatever the user's settings are
+    FigureCanvasAgg(figure)  # draws without a screen, with any settings of the user's
     axes = figure.add_subplot(xlabel="round", ylabel="rank")
     axes.set_title(title, fontsize="medium")
     _draw_grid(axes, diagram)
@@ -139,7 +139,7 @@ def _draw_arrows(axes: Axes, diagram: Diagram) -> None:
 
 
 def _palette(n: int) -> Sequence[object]:
-    """Return `n` colours that can be told apart, as far as there are so many."""
+    """Return `n` colours, as different from each other as possible."""
     from matplotlib import colormaps
 
     if n <= len(FEW):

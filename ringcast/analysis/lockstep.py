@@ -1,9 +1,9 @@
-"""Runs schedules in lockstep, by the strictest rules of the one-ported model: ranks *meet* in their steps.
+"""Run schedules in lockstep, by the strictest rules of the one-ported model: ranks *meet* in their steps.
 
 A rank does its steps in order, and is in one step at a time; a message moves when its sender and its receiver are both
-in the steps that speak of it; a step ends when its halves have. So the two ends of a message are matched by their
-ordinal (the n-th message from a to b), never by the number of a step, which may differ. This is stricter than any
-transport, which may buffer: what passes cannot deadlock. `verify` and `simulate` build on it.
+in the steps that name it; a step ends when its halves have. So the two ends of a message are matched by their ordinal
+(the n-th message from a to b), never by the number of a step, which may differ. This is stricter than any transport,
+which may buffer: a schedule that passes cannot deadlock. `verify` and `simulate` build on it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ringcast.schedules.schedule import IDLE, Copy, Local, Merge, Schedule, Slot
 
 @dataclass(slots=True)
 class Cursor:
-    """The position of a rank: its step, and the peers of those halves that are not complete yet.
+    """The position of a rank: its step, and the peers of the step's incomplete halves.
 
-    A message moves in the round behind those in which its two ranks ended their steps before; `round` counts the
-    rounds until this step began, `until` those until it has ended, as far as is known.
+    A message moves in the first round after both of its ranks ended their steps before; `round` counts the rounds
+    before this step began, `until` the rounds until it ends, as far as is known.
     """
 
     rank: int
@@ -157,7 +157,7 @@ def _check_concurrent(schedule: Schedule) -> None:
 
 
 def _check_step(cursor: Cursor, size: int, nslots: int) -> None:
-    """Check what can be seen of one step alone; most halves are idle, or of one slot."""
+    """Check the rules that concern one step alone; most halves are idle, or of one slot."""
     step, send, recv = cursor.step, cursor.send, cursor.recv
     if send or step.send_to is not None:
         _check_half(cursor, step.send_to, send, "sends", size, nslots)
@@ -186,14 +186,14 @@ def _check_half(cursor: Cursor, peer: int | None, slots: Sequence[int], half: st
 
 
 def named(local: Local) -> tuple[int, ...]:
-    """Return the slots that a local step speaks of, the one it changes first (a merge changes all)."""
+    """Return the slots that a local step names, the changed one first (a merge changes all)."""
     if isinstance(local, Merge):
         return local.slots
     return (local.dst, local.src) if isinstance(local, Copy) else (local.dst, local.left, local.right)
 
 
 def _stuck(cursors: Sequence[Cursor], waiting: Sequence[Cursor]) -> ScheduleError:
-    """Return the error for ranks that wait for ever: for one that is done if any does, else in a cycle."""
+    """Return the error for ranks that wait for ever: for a rank that is done, or else for each other in a cycle."""
     for cursor in waiting:
         for peer, half in (cursor.to, "sends to"), (cursor.source, "receives from"):
             if peer is not None and cursors[peer].met:
@@ -204,7 +204,7 @@ def _stuck(cursors: Sequence[Cursor], waiting: Sequence[Cursor]) -> ScheduleErro
 
 
 def _cycle(cursors: Sequence[Cursor], cursor: Cursor) -> list[tuple[Cursor, Cursor]]:
-    """Return the cycle of waits that is reached from `cursor`: each cursor with the one it waits for."""
+    """Return the cycle of waits that is reached from `cursor`: each cursor with the cursor that it waits for."""
     chain: list[tuple[Cursor, Cursor]] = []
     seen: dict[int, int] = {}
     while cursor.rank not in seen:

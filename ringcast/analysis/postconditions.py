@@ -1,4 +1,4 @@
-"""Pre- and postconditions of the collectives, as plain data: the values that every rank holds before and after.
+"""State the pre- and postconditions of the collectives as plain data: the values of every rank before and after.
 
 The value in a slot is a pair (piece, contributors). `piece` is the slot of the user's buffer that the data belongs
 to; `contributors` is a bit mask of the ranks whose data is combined in it, bit r for rank r. Copying keeps a value,
@@ -24,9 +24,9 @@ Held: TypeAlias = Mapping[int, Value]
 
 @dataclass(frozen=True)
 class Postcondition:
-    """For each rank the slots it holds at the start, and those it has to hold at the end, with their values.
+    """For each rank the slots that it holds at the start, and must hold at the end, with their values.
 
-    `alike`: any piece fits into any slot, as all have the same size, or ranks size their slots as their counts say.
+    `alike`: any piece fits into any slot, as all have the same size, or ranks size their slots by their counts.
     """
 
     start: tuple[Held, ...]
@@ -36,7 +36,7 @@ class Postcondition:
 
 @dataclass(frozen=True)
 class _Case:
-    """One use of a collective: who takes part, how the buffer is cut, and which parts have no data."""
+    """One use of a collective: the number of ranks, the parts of the buffer, and the parts without data."""
 
     size: int
     root: int
@@ -65,11 +65,11 @@ class _Case:
         return tuple(self.buffer(1 << r) for r in range(self.size))
 
     def own_parts(self) -> tuple[Held, ...]:
-        """Part j is at rank j, and is its own."""
+        """Part j is at rank j, as its own contribution."""
         return tuple(_values(part, 1 << j) for j, part in enumerate(self.blocks()))
 
     def all_parts(self) -> Held:
-        """Return the values of the buffer that holds what each rank j contributed as part j."""
+        """Return the values of a buffer whose part j is the contribution of rank j."""
         return {s: v for j, part in enumerate(self.blocks(wanted=True)) for s, v in _values(part, 1 << j).items()}
 
     def run(self) -> Held:
@@ -132,7 +132,7 @@ def _exscan(case: _Case) -> Postcondition:
 
 
 def _alltoall(case: _Case) -> Postcondition:
-    """Parts 0 to p-1 are for these ranks, parts p to 2p-1 are from them; to copy a rank's own part is left to it."""
+    """Parts 0 to p-1 are for these ranks, parts p to 2p-1 are from them; each rank copies its own part itself."""
     p, blocks = case.size, case.blocks()
     start = tuple({s: (s, 1 << r) for part in blocks[:p] for s in part} for r in range(p))
     end = tuple(
@@ -154,7 +154,7 @@ def _shift(case: _Case) -> Postcondition:
     return Postcondition(start, end, alike=True)
 
 
-# A barrier is an allreduce of nothing: nobody may leave before it heard of everybody.
+# A barrier is an allreduce of empty values: no rank may leave before it has heard of all ranks.
 POSTCONDITIONS: Mapping[str, Callable[[_Case], Postcondition]] = MappingProxyType(
     {
         "bcast": _bcast,
@@ -187,9 +187,9 @@ def postcondition(
 ) -> Postcondition:
     """Return the values that each of `size` ranks holds before and after `collective`.
 
-    `parts` is that of the schedules; collectives that gather or scatter have one part per rank. The parts in `empty`
-    have blocks without data: an algorithm may move them, and need not. `root` and `distance` matter only where
-    there is one.
+    `parts` is the attribute of the schedules; collectives that gather or scatter have one part per rank. The parts in
+    `empty` have blocks without data: an algorithm may move them, and need not. `root` and `distance` matter only for
+    collectives that have one.
 
     >>> postcondition("allgather", 2, (1, 1)).end[0]
     {0: (0, 1), 1: (1, 2)}

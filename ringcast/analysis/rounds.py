@@ -1,4 +1,4 @@
-"""The messages of each round, from the schedules of all ranks: for tables, drawings, and readers."""
+"""List the messages of each round, from the schedules of all ranks: for tables, drawings, and readers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def messages(schedules: Sequence[Schedule]) -> list[Transfer]:
 def label(slots: Sequence[int], parts: Sequence[int]) -> str:
     """Return the names of the slots of a message: b3 for block 3, or, of several parts, 2.3 for block 3 of part 2.
 
-    A part of one block is 2, a scratch slot t0, and nothing at all is -.
+    A part of one block is 2, a scratch slot t0, and an empty message -.
 
     >>> label((3,), (4,)), label((0, 2, 3), (1, 2)), label((), (1,))
     ('b3', '0+1.1+t0', '-')
@@ -58,7 +58,7 @@ def label(slots: Sequence[int], parts: Sequence[int]) -> str:
 
 
 class _Log:
-    """The stage that writes down what moves."""
+    """The stage that records messages."""
 
     def __init__(self) -> None:
         self.by_step: list[Transfer] = []

@@ -1,9 +1,9 @@
-"""Runs schedules on a virtual clock: rounds, time and volume of a collective, without processes or data.
+"""Run schedules on a virtual clock: rounds, time and volume of a collective, without processes or data.
 
 A message takes alpha + beta * bytes (Hockney's model) and starts when both of its ranks are in the step it belongs
-to; a step ends with the last of its at most two messages, and costs nothing without one. Rounds are the same with a
-unit for every message, that is, the longest chain of messages of which each waits for the one before. Ranks are
-matched by `ringcast.analysis.lockstep.run_in_lockstep`.
+to; a step ends with the last of its at most two messages, and costs nothing without one. The number of rounds is the
+time if every message takes one unit, that is, the longest chain of messages in which each waits for the one before.
+Ranks are matched by `ringcast.analysis.lockstep.run_in_lockstep`.
 
 `simulate_bcast` does the same for the circulant broadcast on all ranks at once, with numpy: 100,000 ranks in seconds.
 
@@ -38,7 +38,7 @@ class Report:
 
     @property
     def volume(self) -> int:
-        """The most that one rank sends or receives, which bounds the time from below."""
+        """The largest volume that one rank sends or receives, which bounds the time from below."""
         return max(*self.sent, *self.received)
 
 
@@ -58,8 +58,8 @@ def simulate(
         sizes: bytes of each slot of the user's buffer (scratch follows from it); None counts each slot as one byte.
         alpha: seconds per message.
         beta: seconds per byte.
-        observer: is told of every step with a message, in order of time, after the run.
-        operation: what events call this run.
+        observer: gets every step with a message as an event, in order of time, after the run.
+        operation: the name of this run in events.
 
     Raises:
         ScheduleError: the schedules break a rule of the model, or a slot is received in one of another size.
@@ -74,7 +74,7 @@ def simulate(
 
 
 class _Clock:
-    """The stage that counts: for each rank when it is ready for its next step, in seconds."""
+    """The stage that counts seconds: for each rank the time at which it is ready for its next step."""
 
     def __init__(self, schedules: Sequence[Schedule], sizes: Sequence[int] | None, alpha: float, beta: float) -> None:
         layout = schedules[0]
@@ -151,14 +151,14 @@ Tables: TypeAlias = tuple[NDArray[np.int8], NDArray[np.int8]]
 def simulate_bcast(
     p: int, nblocks: int, nbytes: int, *, alpha: float = 1.0, beta: float = 0.0, tables: Tables | None = None
 ) -> Report:
-    """Broadcast `nbytes` bytes in `nblocks` blocks from rank 0 to `p` ranks, and return what that costs.
+    """Broadcast `nbytes` bytes in `nblocks` blocks from rank 0 to `p` ranks, and return the cost.
 
-    Every block is really moved, as a bit per rank and block: the `tables` (of this `p`; by default those of
+    Every block is really moved, as a bit per rank and block: the `tables` (of this `p`; by default from
     `schedule_tables`) are checked, not trusted. Costs O(n + q) numpy passes over p ranks, and n * p bytes of memory.
 
     Raises:
-        ScheduleError: the two ends of a message disagree, a rank sends what it does not hold, receives what it has,
-            or ends without a block.
+        ScheduleError: the two ends of a message disagree, a rank sends a block that it does not hold, receives a block
+            twice, or ends without a block.
     """
     if p < 1 or nblocks < 1 or nbytes < 0:
         raise ValueError(f"p and nblocks must be positive, nbytes not negative: not {p}, {nblocks}, {nbytes}")
@@ -173,7 +173,7 @@ def simulate_bcast(
 
 
 class _BcastRun:
-    """All ranks of one broadcast: which blocks they have, and when they are ready for their next round.
+    """All ranks of one broadcast: the blocks that they have, and the times at which they are ready for the next round.
 
     Arrays have an entry for each rank; a block is -1 where there is no message.
     """
@@ -183,7 +183,7 @@ class _BcastRun:
         sizes = np.diff(np.arange(n + 1) * nbytes // n)
         self._sizes, self._cost = np.append(sizes, 0), np.append(alpha + beta * sizes, 0.0)  # the last: of block -1
         self._ranks = np.arange(p)
-        # Row n, which is also row -1, is for ranks without a message; what is there means nothing.
+        # Row n, which is also row -1, is for ranks without a message; its values have no meaning.
         self._has = np.zeros((n + 1, p), np.bool_)
         self._has[:, 0] = True
         self._ready, self._rounds = np.zeros(p), np.zeros(p, np.int32)
@@ -196,7 +196,7 @@ class _BcastRun:
 
     def round(self, i: int, skip: int, into: NDArray[np.intp], out: NDArray[np.intp]) -> None:
         """Do round i: rank r sends block out[r] to r + skip and receives block into[r] from r - skip."""
-        into[0] = out[-skip] = -1  # nobody sends to the root
+        into[0] = out[-skip] = -1  # no rank sends to the root
         self._refuse(i, skip, behind(out, skip) != into, "expects another block than is sent to it")
         moves, has = into >= 0, self._has.reshape(-1)
         mine = into * self._p + self._ranks
@@ -208,7 +208,7 @@ class _BcastRun:
         self._tick(skip, into, moves)
 
     def _tick(self, skip: int, into: NDArray[np.intp], moves: NDArray[np.bool_]) -> None:
-        """Move the clocks of those who send and receive; a rank does each at most once in a round."""
+        """Move the clocks of ranks that send or receive; a rank does each at most once in a round."""
         self._ready = _later(self._ready, skip, moves, self._cost[into])
         self._rounds = _later(self._rounds, skip, moves, 1)
         self._sent += behind(self._sizes[into], self._p - skip)
@@ -224,7 +224,7 @@ class _BcastRun:
         if not has.all():
             b, r = (int(v[0]) for v in np.nonzero(~has))
             raise ScheduleError(f"rank {r}, at the end: has not received block {b}")
-        received = (0,) + (self._nbytes,) * (self._p - 1)  # all have each block, and none came twice
+        received = (0,) + (self._nbytes,) * (self._p - 1)  # all ranks have each block, and no block came twice
         rounds, time = int(self._rounds.max()), float(self._ready.max())
         return Report(rounds, time, self._messages, tuple(self._sent.tolist()), received)
 
@@ -232,7 +232,7 @@ class _BcastRun:
 def _later(clock: NDArray[Any], skip: int, moves: NDArray[np.bool_], cost: NDArray[np.float64] | int) -> NDArray[Any]:
     """Return the clock of each rank after its receipt from r - skip, if it `moves`, and its message to r + skip."""
     end = np.where(moves, np.maximum(behind(clock, skip), clock) + cost, clock)
-    # Where nothing moves, `end` is no time of a message; it must not reach the rank that sends nothing.
+    # Where no message moves, `end` has no meaning, and must not reach the clock of the rank that does not send.
     sends = behind(np.where(moves, end, 0), len(clock) - skip)
     later: NDArray[Any] = np.maximum(end, sends)
     return later

@@ -1,9 +1,9 @@
-"""Broadcast schedules as text, in the layout of the tables of their paper.
+"""Print broadcast schedules as text, in the layout of the tables of their paper.
 
 Träff, "(Poly)logarithmic time construction of round-optimal n-block broadcast schedules", 2022. A table has a column
 for each rank, counted from the root: its baseblock, and the blocks that it receives and sends in the rounds of a phase,
-from above. A vertical line stands before the ranks that are skips. Tables 1 to 4 are those of p = 20, 33, 32 and 31 (in
-2 to 4 as printed there are numbers that cannot be right); Table 5 has two for p = 9.
+from above. A vertical line stands before the ranks that are skips. Tables 1 to 4 are for p = 20, 33, 32 and 31 (the
+paper's Tables 2 to 4 have numbers that cannot be right); Table 5 has two schedules for p = 9.
 
 p ranks; q = ceil(log2 p); k = round mod q; R, S = receive and send blocks, as [k, r].
 """
@@ -50,7 +50,7 @@ def second_of_9() -> tuple[Blocks, Blocks]:
 
 
 def layout(recv: Blocks, send: Blocks, unlike: tuple[Blocks, Blocks] | None = None) -> str:
-    """Return a schedule in the layout of the paper; where it differs from that of `unlike` there is a star.
+    """Return a schedule in the layout of the paper; numbers that differ from the schedule `unlike` get a star.
 
     The root, which receives nothing, has baseblock 0 in the paper.
     """
@@ -67,7 +67,7 @@ def layout(recv: Blocks, send: Blocks, unlike: tuple[Blocks, Blocks] | None = No
 
 
 def _cells(numbers: NDArray[np.intp], unlike: NDArray[np.intp] | None) -> list[list[str]]:
-    """Return the numbers as text; with `unlike` there is a star behind those that differ, else a space."""
+    """Return the numbers as text; with `unlike` a star follows each number that differs, a space each other one."""
     if unlike is None:
         return [[str(n) for n in row] for row in numbers.tolist()]
     pairs = zip(numbers.tolist(), unlike.tolist(), strict=True)
@@ -75,5 +75,5 @@ def _cells(numbers: NDArray[np.intp], unlike: NDArray[np.intp] | None) -> list[l
 
 
 def _label(name: str, rows: int) -> list[str]:
-    """Return the labels of so many rows: only the first has a name."""
+    """Return the labels of `rows` rows: only the first has a name."""
     return [name, *[""] * (rows - 1)] if rows else []

@@ -1,10 +1,10 @@
-"""Network topologies (ring, mesh, hypercube, crossbar): the links that a message takes, and how many share a link.
+"""Compute the routes of messages in a topology (ring, mesh, hypercube, crossbar), and the load of the links.
 
 Grama, Gupta, Karypis, Kumar, "Introduction to Parallel Computing", 2003, chapter 2 (ring, mesh, hypercube); Sanders and
 Sibeyn, IPL 86, 2003, section 4 (hierarchical crossbar). Routes depend on the two ends only. Every link has two
 directions, which count as two links.
 
-p ranks. A x B = A rows of B ranks, or A modules of B ranks; the others are those of `ringcast.schedules`.
+p ranks. A x B = A rows of B ranks, or A modules of B ranks; other letters are as in `ringcast.schedules`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Traffic:
 
     Attributes:
         congestion: the most messages that any link has in any round.
-        crossings: how many links all messages take together.
+        crossings: the sum of the lengths of all messages' routes.
         hops: the links of the longest route.
         time: seconds, round by round; see `traffic`.
     """
@@ -49,13 +49,13 @@ def traffic(
 ) -> Traffic:
     """Send `messages`, which are in the order of their rounds, along their routes.
 
-    Messages are cut through (Grama, section 2.5, without its time per hop): they flow over all links of their route at
-    once, however many these are, and those on a link share its bandwidth. Ranks wait for one another: a round takes
-    alpha, and beta for each byte that passes its busiest link.
+    Routing is cut-through (Grama, section 2.5, without its time per hop): messages flow over all links of their route
+    at once, and messages on the same link share its bandwidth. Ranks wait for one another: a round takes alpha, and
+    beta for each byte that passes its busiest link.
 
     Args:
         messages: of all rounds.
-        route: what links they take.
+        route: returns the links of a message.
         sizes: bytes of each slot, scratch included.
         alpha: seconds per round.
         beta: seconds per byte of a link.
@@ -79,10 +79,10 @@ def traffic(
 
 
 def route_on(network: str, p: int) -> Route:
-    """Return the routes of the network that is named, such as mesh:4x8, among `p` ranks.
+    """Return the routes among `p` ranks of a network by its name, such as mesh:4x8.
 
     Raises:
-        ValueError: there is no such network, or none for that many ranks; the message says what fits.
+        ValueError: there is no such network, or none for that many ranks; the text says which ones fit.
 
     >>> route_on("hypercube", 8)(1, 6)
     [(1, 0), (0, 2), (2, 6)]
@@ -108,7 +108,7 @@ def _direct(source: int, target: int) -> Sequence[Hashable]:
 
 
 def _ring_of(p: int) -> Route:
-    """The shorter way round; upwards if both are equally long."""
+    """Return the routes on a ring: the shorter way round; upwards if both are equally long."""
 
     def route(source: int, target: int) -> Sequence[Hashable]:
         up = (target - source) % p
@@ -126,7 +126,7 @@ def _mesh_of(columns: int) -> Route:
 
 
 def _cube(source: int, target: int) -> Sequence[Hashable]:
-    """Cross the dimensions in which the ends differ, the lowest first (E-cube routing)."""
+    """Return the route across the dimensions in which the ends differ, the lowest first (E-cube routing)."""
     ranks = [source]
     for bit in (1 << k for k in range((source ^ target).bit_length())):
         if (ranks[-1] ^ target) & bit:

@@ -1,7 +1,7 @@
-"""Symbolic verification: schedules obey the one-ported model, and fulfil the postcondition of their collective.
+"""Verify symbolically that schedules obey the one-ported model, and fulfil the postcondition of their collective.
 
-`verify` runs schedules on the symbolic values of `ringcast.analysis.postconditions` and follows what each rank holds
-in which slot.
+`verify` runs schedules on the symbolic values of `ringcast.analysis.postconditions` and follows the values in the slots
+of each rank.
 
 p ranks; a step is named by its index in the schedule of its rank.
 """
@@ -22,13 +22,13 @@ def verify(schedules: Sequence[Schedule], postcondition: Postcondition, *, order
 
     Returns the number of rounds, as `run_in_lockstep` does.
 
-    Besides what `run_in_lockstep` checks: no rank sends a slot that it does not hold, receives data that it has, counts
-    a contribution twice, puts a piece into a slot of another piece's size, or misses the postcondition at its end.
-    With `ordered`, operands are combined in rank order, as an operator that is not commutative needs. Costs
+    Beside the checks of `run_in_lockstep`: no rank sends a slot that it does not hold, receives data that it has,
+    counts a contribution twice, puts a piece into a slot of another piece's size, or misses the postcondition at its
+    end. With `ordered`, operands must be combined in rank order, as for an operator that is not commutative. Costs
     about 1 µs per slot moved.
 
     Raises:
-        ScheduleError: naming rank, step, peer and slot, and what was expected.
+        ScheduleError: a check fails; the text names rank, step, peer and slot, and the expected value.
     """
     if len(postcondition.start) != len(schedules):
         raise ScheduleError(f"{len(schedules)} schedules, but a postcondition for {len(postcondition.start)} ranks")
@@ -81,7 +81,7 @@ class _Ledger:
         pass
 
     def _check_news(self, cursor: Cursor, peer: int, slot: int, value: Value, old: Value) -> None:
-        """Check that `value` is worth storing: scratch may change at will, the buffer only become more complete."""
+        """Check that `value` may be stored: scratch may change in any way, the buffer only become more complete."""
         superset = old[1] | value[1] == value[1] != old[1]
         if value == old or (slot < self._nuser and not superset):
             raise fault(cursor, peer, f"receives {_tell(value)} in slot {slot}, where it already has {_tell(old)}")
@@ -118,7 +118,7 @@ class _Ledger:
         held[local.dst] = value
 
     def _merge(self, cursor: Cursor, merge: Merge) -> None:
-        """Make one run of whole runs, each of which has contributors of its own and fills a slot for each of them."""
+        """Merge whole runs into one; each run has contributors of its own, and fills one slot for each of them."""
         held = self._held[cursor.rank]
         values = [v for s in merge.slots if (v := held[s]) is not None]
         if len(values) < len(merge.slots):
