@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from types import FrameType
@@ -13,7 +14,11 @@ def main(last_words: str = "") -> None:
     """Run the command and exit with its code; `last_words` is a file for the text at the end of a failed job."""
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # else it is ignored, as in the background
         signal.signal(signal.SIGINT, _end)
+    gc.disable()
     from ringcast_launcher import cli
+
+    gc.freeze()  # nothing imported is garbage: neither a collection nor the end of the process has to look for it
+    gc.enable()
 
     if signal.getsignal(signal.SIGINT) == _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 REAL_TIME = range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if hasattr(signal, "SIGRTMIN") else range(0)  # signals
 STACKS: int | None = REAL_TIME[5] if REAL_TIME else None  # a signal that no other library is known to use
 _ONE = (1).to_bytes(8, sys.byteorder)  # as an eventfd takes it
-_AT_ONCE = 4096  # bytes
+_AT_ONCE, _LARGE = 4096, 1 << 16  # bytes
+Seen = tuple[int, int, int, str]  # parent, process group, session and state of a process
 _PS = ("ps", "-A", "-o", "pid=,ppid=,pgid=,stat=")
 
 
@@ -149,7 +150,7 @@ def exit_code(child: subprocess.Popen[bytes]) -> int | None:
     return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
 
 
-def processes() -> dict[int, tuple[int, int, int, str]]:
+def processes() -> dict[int, Seen]:
     """Return parent, process group, session and state of every process, from /proc or the output of `ps`."""
     try:
         names = os.listdir("/proc")
@@ -158,21 +159,36 @@ def processes() -> dict[int, tuple[int, int, int, str]]:
     return _from_proc(names) if "self" in names else _from_ps()
 
 
-def _from_proc(names: list[str]) -> dict[int, tuple[int, int, int, str]]:
-    seen: dict[int, tuple[int, int, int, str]] = {}
+def content(path: str) -> bytes:
+    """Return what a file of /proc holds; a look at all processes takes a third of the time that `open` would need.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = [os.read(file, _AT_ONCE)]
+        while pieces[-1]:  # how much there is, its size does not say
+            pieces.append(os.read(file, _LARGE))
+    finally:
+        os.close(file)
+    return b"".join(pieces)
+
+
+def _from_proc(names: list[str]) -> dict[int, Seen]:
+    seen: dict[int, Seen] = {}
     for name in names:
         if name.isdigit():
             with suppress(OSError):  # the process has ended meanwhile
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    state, parent, group, session = file.read().rpartition(b")")[2].split()[:4]
+                state, parent, group, session = content(f"/proc/{name}/stat").rpartition(b")")[2].split()[:4]
                 seen[int(name)] = int(parent), int(group), int(session), state.decode()
     return seen
 
 
-def _from_ps() -> dict[int, tuple[int, int, int, str]]:
+def _from_ps() -> dict[int, Seen]:
     import subprocess
 
-    seen: dict[int, tuple[int, int, int, str]] = {}
+    seen: dict[int, Seen] = {}
     for line in subprocess.run(_PS, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout.splitlines():
         pid, parent, group, state = line.split()[:4]
         with suppress(OSError):  # the process has ended meanwhile, or is another user's, as `ps` itself

@@ -16,9 +16,9 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
-from ringcast.procs.portable import processes
+from ringcast.procs.portable import Seen, content, processes
 from ringcast.procs.timing import TIMING
 
 PATIENCE = TIMING.kill
@@ -40,15 +40,21 @@ def take_imprint(number: int | None) -> None:
         resource.setrlimit(_LOCKS, (most if number is None else number, most))
 
 
-def members(leaders: Collection[int], tags: Collection[bytes], imprints: range = range(0)) -> set[int]:
+def members(
+    leaders: Collection[int],
+    tags: Collection[bytes],
+    imprints: range = range(0),
+    seen: Mapping[int, Seen] | None = None,
+) -> set[int]:
     """Return the living processes of a job or a rank.
 
     Args:
         leaders: process numbers of workers that were not reaped yet, so that no other process has these numbers.
         tags: environment entries (NAME=value); a process of the job has all of them.
         imprints: of the job's workers.
+        seen: all processes, if the caller has just looked at them.
     """
-    seen = processes()
+    seen = processes() if seen is None else seen
     wanted, found = set(leaders), set()
     for pid, (_, *groups, _) in seen.items():
         if pid in wanted or wanted.intersection(groups) or has_tags(pid, tags) or _imprinted(pid, imprints):
@@ -58,9 +64,10 @@ def members(leaders: Collection[int], tags: Collection[bytes], imprints: range =
     return {pid for pid in found if seen[pid][3] not in "ZX"} - {os.getpid()}
 
 
-def orphans(parent: int, known: Collection[int]) -> set[int]:
+def orphans(parent: int, known: Collection[int], seen: Mapping[int, Seen] | None = None) -> set[int]:
     """Return the children of `parent` that are not `known`: it got them when their own parent ended."""
-    return {pid for pid, (above, *_) in processes().items() if above == parent} - set(known)
+    seen = processes() if seen is None else seen
+    return {pid for pid, (above, *_) in seen.items() if above == parent} - set(known)
 
 
 def kill(find: Callable[[], set[int]]) -> None:
@@ -81,8 +88,7 @@ def send(pids: Collection[int], number: int) -> None:
 def has_tags(pid: int, tags: Collection[bytes]) -> bool:
     """Return whether a process was started with all these entries in its environment; False if `tags` is empty."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return bool(tags) and set(tags) <= set(file.read().split(b"\0"))
+        return bool(tags) and set(tags) <= set(content(f"/proc/{pid}/environ").split(b"\0"))
     except OSError:  # the process has ended, or is another user's
         return False
 
@@ -91,8 +97,7 @@ def _imprinted(pid: int, imprints: range) -> bool:
     if not imprints:
         return False
     try:
-        with open(f"/proc/{pid}/limits", "rb") as file:
-            _, _, limit = file.read().partition(b"Max file locks")
+        _, _, limit = content(f"/proc/{pid}/limits").partition(b"Max file locks")
     except OSError:  # the process has ended
         return False
     soft = limit.split(maxsplit=1)[:1]

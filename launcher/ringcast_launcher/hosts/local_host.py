@@ -26,7 +26,7 @@ from ringcast.monitoring import jobs
 from ringcast.monitoring.progress import progress_snapshot
 from ringcast.monitoring.rank_state import RankState, States
 from ringcast.net.fd_limits import why_not_started
-from ringcast.procs.portable import processors
+from ringcast.procs.portable import Seen, processes, processors
 from ringcast.procs.process_tree import kill, members, new_imprints, orphans, send
 from ringcast.procs.procfs import look_at
 from ringcast.wire import flight
@@ -246,11 +246,13 @@ class LocalHost:
 
     def note_ends(self) -> None:
         """Find the workers that have ended (after SIGCHLD); `reports` returns them."""
+        before = len(self._ended)
         for rank, process in self._processes.items():
             if rank not in self._ended and (status := process.status()) is not None:
                 self._ended.add(rank)
                 self._reports.append(Exited(rank, status))
-        self._reap_orphans()
+        if len(self._ended) == before:  # if an orphan ended too, the next signal or `close` reaps it
+            self._reap_orphans()
 
     @property
     def _tags(self) -> list[bytes]:
@@ -266,15 +268,16 @@ class LocalHost:
         at = rank % len(self._imprints)
         return self._imprints[at : at + 1]
 
-    def _orphans(self) -> set[int]:
+    def _orphans(self, seen: Mapping[int, Seen] | None = None) -> set[int]:
         """Return the processes that were reparented to us: descendants of workers whose own parents have ended."""
-        return orphans(os.getpid(), self._not_ours.union(self._pids.values()))
+        return orphans(os.getpid(), self._not_ours.union(self._pids.values()), seen)
 
     def _everyone(self) -> set[int]:
         """Return all processes of the job on this host, as they are now."""
         if not self._processes:
             return set()
-        return members(self._orphans().union(self._pids.values()), self._tags)
+        seen = processes()
+        return members(self._orphans(seen).union(self._pids.values()), self._tags, seen=seen)
 
     def _reap_orphans(self) -> None:
         for pid in self._orphans():
@@ -283,7 +286,9 @@ class LocalHost:
 
     def _end_remaining(self) -> None:
         """End the remaining processes: SIGTERM, a short wait, SIGKILL."""
-        send(self._everyone(), signal.SIGTERM)
+        if not (found := self._everyone()):
+            return
+        send(found, signal.SIGTERM)
         deadline = time.monotonic() + LAST_CALL
         while self._everyone() and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import socket
 from collections.abc import Mapping, Sequence
 
@@ -10,10 +9,8 @@ from ringcast.net.hostlist import Host, HostError, How, is_own, merged, place
 from ringcast_launcher.plan.job import JobError, Node
 
 # Variables without which a program on another host would not be the same program. The login there sets the others.
-PASSED_ON = (
-    *("PATH", "LD_LIBRARY_PATH", "PYTHON*", "VIRTUAL_ENV", "CONDA_*", "LANG", "LC_*", "TZ"),
-    *("*_NUM_THREADS", "OMP_*", "MKL_*", "OPENBLAS_*"),
-)
+_NAMES = {"PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG", "TZ"}
+_BEGINNINGS, _END = ("PYTHON", "CONDA_", "LC_", "OMP_", "MKL_", "OPENBLAS_"), "_NUM_THREADS"
 
 
 def nodes(
@@ -47,7 +44,7 @@ def _by_one_name(hosts: Sequence[Host], called: str | None) -> tuple[Host, ...]:
 
 
 def passed_on(environment: Mapping[str, str], exports: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for workers on other hosts: the present ones of `PASSED_ON`, and `exports`.
+    """Return the variables for workers on other hosts: the ones above that are present, and `exports`.
 
     >>> passed_on({"PATH": "/bin", "HOME": "/root", "OMP_NUM_THREADS": "1"}, {"A": "2"})
     {'PATH': '/bin', 'OMP_NUM_THREADS': '1', 'A': '2'}
@@ -55,6 +52,6 @@ def passed_on(environment: Mapping[str, str], exports: Mapping[str, str]) -> dic
     known = {
         name: value
         for name, value in environment.items()
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED_ON)
+        if name in _NAMES or name.startswith(_BEGINNINGS) or name.endswith(_END)
     }
     return known | dict(exports)

@@ -57,7 +57,12 @@ def _make(folders: list[str]) -> str:
 
 def _remove_orphans(base: Path) -> None:
     """Remove directories of killed launchers, also half made and half removed ones."""
-    for folder in [*base.glob(f"{PREFIX}*"), *filter(_is_old, base.glob(f"{_NEW}*"))]:
+    try:
+        names = os.listdir(base)
+    except OSError:
+        return
+    folders = [base / name for name in names if name.startswith((PREFIX, _NEW))]
+    for folder in [each for each in folders if each.name.startswith(PREFIX) or _is_old(each)]:
         with suppress(OSError):  # gone meanwhile, or not to be read
             if is_ours(folder):
                 _remove_unlocked(folder)
