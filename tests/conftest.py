@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from ringcast.monitoring import jobs
+from ringcast.net.fd_limits import allow_files
 from support import needs
 from support.fleets import Fleet, fleet
 from support.patience import patience
@@ -20,6 +21,9 @@ from support.places import TESTS
 settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
 settings.register_profile("quick", deadline=None, max_examples=10)  # of `make quick`
 settings.load_profile("ringcast")
+
+# A process of the tests has all ranks of several jobs at a time; most users are allowed 1,024 files until they ask.
+allow_files(8192)
 
 # A shell that is no terminal starts what runs in the background deaf to these, and programs hand that on; but tests
 # interrupt programs.
