@@ -16,6 +16,7 @@ from ringcast import mpi4py
 from ringcast._util import output_files
 from ringcast._util.near_words import did_you_mean
 from ringcast._util.output_files import reason_not
+from ringcast._util.safe_text import escaped
 from ringcast._util.streams import write_all
 from ringcast.commands.command_line import checked, parser
 from ringcast.config.worker import AUTO, CURVE, NONE, WISHES, WorkerConfig, automatic, from_environment, misspelled
@@ -154,13 +155,13 @@ def _occupy_closed_streams() -> None:
 
 def _note(options: argparse.Namespace, text: str) -> None:
     if not options.quiet:
-        write_all(2, f"ringcast-launch: {text}\n".encode("utf-8", "replace"))
+        write_all(2, f"ringcast-launch: {escaped(text)}\n".encode())
 
 
 def _complain(text: str, last_words: str = "") -> None:
     """Print an error; do nothing if the stream cannot be written, because the exit code shows the failure too."""
     with suppress(OSError):
-        say_last(f"ringcast-launch: {text}\n", last_words)
+        say_last(f"ringcast-launch: {escaped(text)}\n", last_words)
 
 
 def split(argv: Sequence[str], valued: frozenset[str]) -> tuple[list[str], list[str]]:

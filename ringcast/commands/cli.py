@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ringcast._util.near_words import did_you_mean
+from ringcast.commands.command_line import FAILED, parser, refuse
 from ringcast.control import version
 from ringcast.version import build
 
@@ -40,17 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             if error.errno not in (errno.EPIPE, errno.ENOSPC):
                 raise
             if error.errno == errno.ENOSPC:
-                print(f"ringcast {arguments[0]}: the output could not be written: {error.strerror}", file=sys.stderr)
+                refuse(f"ringcast {arguments[0]}", f"the output could not be written: {error.strerror}")
             # Nobody reads on, as behind "| head"; nor what Python would still flush at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = 1
+            code = FAILED
         return code
     if arguments and not arguments[0].startswith("-"):
-        print(f"ringcast: {_no_command(arguments)}", file=sys.stderr)
-        return 2
-    parser = _parser()
-    parser.parse_args(arguments)
-    parser.print_help()
+        return refuse("ringcast", _no_command(arguments))
+    made = _parser()
+    made.parse_args(arguments)
+    made.print_help()
     return 0
 
 
@@ -67,13 +67,12 @@ def _no_command(arguments: Sequence[str]) -> str:
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of what comes before a subcommand; the arguments after it are the subcommand's own."""
     lines = "\n".join(f"  {name:10} {help}" for name, (_, help) in _COMMANDS.items())
-    parser = argparse.ArgumentParser(
-        prog="ringcast",
-        description="Collective communication for numpy programs, without MPI.",
-        epilog=f"commands (each has --help):\n{lines}\n\n"
+    made = parser(
+        "ringcast",
+        "Collective communication for numpy programs, without MPI.",
+        f"commands (each has --help):\n{lines}\n\n"
         "Programs are started with: ringcast-launch -n N PROGRAM (see ringcast-launch --help).",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"ringcast {version()}, {build()}")
-    parser.add_argument("command", nargs="?", help="one of those below")
-    return parser
+    made.add_argument("--version", action="version", version=f"ringcast {version()}, {build()}")
+    made.add_argument("command", nargs="?", help="one of those below")
+    return made

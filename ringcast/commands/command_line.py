@@ -7,16 +7,25 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import TypeVar
+from typing import NoReturn, TypeVar
+
+from ringcast._util.safe_text import escaped
 
 FAILED, USAGE = 1, 2  # exit codes: the work could not be done; the arguments are wrong
 
 Value = TypeVar("Value")
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors quote arguments with escapes: the terminal must not obey a name of a file."""
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        super().exit(status, escaped(message or ""))
+
+
 def parser(command: str, description: str, epilog: str = "", usage: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of a command, which prints these texts as they are and takes no shortened options."""
-    return argparse.ArgumentParser(
+    return _Parser(
         prog=command,
         usage=usage,
         description=description,
@@ -39,8 +48,8 @@ def checked(parse: Callable[[str], Value]) -> Callable[[str], Value]:
 
 
 def refuse(command: str, error: object, code: int = USAGE) -> int:
-    """Print an error of a command and return its exit code."""
-    print(f"{command}: {error}", file=sys.stderr)
+    """Print an error of a command, with escapes for control characters of foreign names, and return its exit code."""
+    print(f"{command}: {escaped(str(error))}", file=sys.stderr)
     return code
 
 

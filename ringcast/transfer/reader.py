@@ -18,6 +18,7 @@ from ringcast.transfer.framing import AHEAD, TRAILER, write_trailer
 from ringcast.transfer.layout import Piece
 from ringcast.transfer.pipeline import Buffers, Filled
 from ringcast.transfer.source import Source
+from ringcast.wire.error_text import in_a_line
 
 
 class Reader:
@@ -109,7 +110,7 @@ class Reader:
             except TransferError as error:
                 self.error = str(error)
             except Exception as error:  # any error: the other thread waits for this piece
-                self.error = repr(error)
+                self.error = in_a_line(error)
         data[...] = 0
         return len(data)
 

@@ -20,6 +20,7 @@ from ringcast.transfer.compression import decompressed
 from ringcast.transfer.destination import Destination
 from ringcast.transfer.pipeline import Buffers, Filled
 from ringcast.transfer.stalls import Stalls
+from ringcast.wire.error_text import in_a_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Writer:
             except TransferError as error:
                 self.error = self.error or str(error)
             except Exception as error:  # any error: the other thread waits
-                self.error = self.error or repr(error)
+                self.error = self.error or in_a_line(error)
             self.seconds += time.monotonic() - began
             if isinstance(item, _Step):
                 item.done.set()

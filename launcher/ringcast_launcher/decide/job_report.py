@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.output_files import write_whole
+from ringcast._util.safe_text import escaped
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE, Losses
 from ringcast_launcher.decide.supervisor import Fate
 
@@ -53,7 +54,7 @@ class JobReport:
         who = f"rank {self.rank} ({self.host}, pid {self.pid}) " if self.rank is not None else ""
         cause = self._shortened() if self._stands_in(shown) else self.cause
         above = shown or self.traceback
-        lines = [*above.rstrip().splitlines(), *_advice(above), f"ringcast-launch: {who}{cause}"]
+        lines = [*above.rstrip().splitlines(), *_advice(above), f"ringcast-launch: {escaped(who + cause)}"]
         return "".join(line + "\n" for line in lines)
 
     def _stands_in(self, text: str) -> bool:

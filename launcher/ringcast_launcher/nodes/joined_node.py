@@ -16,6 +16,7 @@ from typing import TypeAlias
 import zmq
 
 from ringcast.wire.codec import plain
+from ringcast.wire.error_text import in_a_line
 from ringcast_launcher.decide.start_deadline import StartDeadline
 from ringcast_launcher.decide.supervisor import Signalled
 from ringcast_launcher.hosts.messages import AgentHello, JobEnd, NodeHello, Report
@@ -92,7 +93,7 @@ def accepted_nodes(
             server.tell_all(plain(JobEnd(error.code, f"ringcast-launch: {error}\n", False)))
             raise
         except BaseException as error:
-            server.tell_all(plain(JobEnd(1, f"ringcast-launch: node 0 has ended: {error!r}\n", False)))
+            server.tell_all(plain(JobEnd(1, f"ringcast-launch: node 0 has ended: {in_a_line(error)}\n", False)))
             raise
         finally:
             server.close()

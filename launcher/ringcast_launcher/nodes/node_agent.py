@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import zmq
 
+from ringcast._util.safe_text import escaped
 from ringcast._util.streams import write_all
 from ringcast.control import version
 from ringcast.wire.codec import plain
@@ -99,7 +100,7 @@ def serve(job: Job, one: Rendezvous) -> JobReport:
 
 def _say(words: str) -> None:
     with suppress(OSError):  # the exit code shows the failure as well
-        write_all(2, words.encode("utf-8", "replace"))
+        write_all(2, escaped(words).encode())
 
 
 def _address(one: Rendezvous, signals: int, limit: StartDeadline) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ringcast._util.output_files import write_text
+from ringcast._util.safe_text import escaped
 from ringcast._util.streams import write_all
 from ringcast.monitoring import flight_record
 from ringcast.monitoring.flight_record import Flights
@@ -22,7 +23,7 @@ def last_words(flights: Flights, file: str, lost: Collection[int], raised: Mappi
         try:
             write_text(file, text)
         except OSError as error:
-            lines.append(f"the flight record was not written to {file}: {error.strerror}")
+            lines.append(f"the flight record was not written to {escaped(file)}: {error.strerror}")
     return "".join(f"ringcast-launch: {line}\n" for line in lines)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from ringcast._util.last_line import columns
+from ringcast._util.safe_text import escaped
 from ringcast.config.worker import can_redraw
 from ringcast.control import ControlServer, new_key
 from ringcast.control.events import AllJoined as AllJoined
@@ -120,7 +121,7 @@ def run(job: Job) -> JobReport:
                 writer.put(2, words.encode("utf-8", "replace"))
     finally:
         writer.close()  # the usual signal handlers are back: Ctrl-C ends the wait for a reader that never reads
-    lost = "".join(f"ringcast-launch: {cause}\n" for cause in writer.losses.causes)
+    lost = "".join(f"ringcast-launch: {escaped(cause)}\n" for cause in writer.losses.causes)
     with suppress(OSError):  # standard error itself may be lost
         report.say_last(lost + words, job.last_words)
     return end.but_for(writer.losses)
@@ -515,7 +516,7 @@ class _Running:
         return "" if node.here else f" on {node.host}"
 
     def _say(self, text: str) -> None:
-        self._writer.put(2, os.fsencode(f"ringcast-launch: {text}\n"))
+        self._writer.put(2, f"ringcast-launch: {escaped(text)}\n".encode())
 
     def _note(self, text: str) -> None:
         if not self._job.quiet:

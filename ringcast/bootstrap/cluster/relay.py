@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from ringcast._util.safe_text import escaped
 from ringcast.bootstrap.cluster.host import SETTINGS, Event, HereRanks, Kind
 from ringcast.monitoring import jobs
 from ringcast.net.ssh import ssh_argv
@@ -114,7 +115,7 @@ class ThereRanks:
     def words(self) -> str:
         """The last words of ssh or of the relay."""
         self._words.seek(0)
-        return self._words.read().decode(errors="replace")[-TOLD:].strip()
+        return escaped(self._words.read().decode(errors="replace")[-TOLD:].strip())
 
     def register(self, poller: select.poll) -> list[int]:
         if self._gone:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.safe_text import escaped
 from ringcast._util.sizes import label
 from ringcast.algorithms import network_file
 from ringcast.algorithms.network import Network
@@ -127,7 +128,7 @@ def line(row: Row) -> str:
     """Return the row; in words where there are no figures that can be believed."""
     left = "".join(column.text(row).ljust(column.width) for column in NAMES)
     if row.problem:
-        return f"{left}{row.problem}"
+        return f"{left}{escaped(row.problem)}"
     return left + "".join(column.text(row).rjust(column.width) for column in columns(row.case.collective))
 
 
@@ -172,7 +173,7 @@ def choices(automatic: Row, by_hand: Sequence[Row]) -> str:
     best = min((row for row in by_hand if row.median), key=lambda row: row.median or 0.0, default=None)
     left = label(automatic.case.nbytes).ljust(10)
     if best is None or not automatic.median or not best.median:
-        return f"{left}{automatic.problem or 'nothing to choose by hand'}"
+        return f"{left}{escaped(automatic.problem) or 'nothing to choose by hand'}"
     fields = [_choice(automatic), _choice(best), f"{automatic.median / best.median:.3f}".rjust(8)]
     return left + "".join(fields)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
 
+from ringcast._util.safe_text import escaped
 from ringcast.commands.doctor.finding import Finding, Verdict
 
 EVERYWHERE = "all"
@@ -44,12 +46,17 @@ def verdict(found: Sequence[tuple[str, Finding]]) -> str:
 
 def show(found: Sequence[tuple[str, Finding]], hosts: Sequence[str], file: TextIO) -> None:
     """Print the table, and the verdict."""
-    table = rows(found, hosts)
+    table = rows([(host, _printable(finding)) for host, finding in found], hosts)
     if file.isatty():
         _coloured(table, len(hosts) > 1, file)
     else:
         _plain(table, len(hosts) > 1, file)
     print(f"\n{verdict(found)}", file=file)
+
+
+def _printable(finding: Finding) -> Finding:
+    """Return a finding with escapes for control characters, as it may come from another host."""
+    return replace(finding, check=escaped(finding.check), text=escaped(finding.text), fix=escaped(finding.fix))
 
 
 def _plain(table: Sequence[Row], many: bool, file: TextIO) -> None:
