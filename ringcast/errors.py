@@ -266,6 +266,9 @@ class Revoked(RingcastError):
         self.rank, self.cause, self.by = rank, cause, by
 
 
+FAILURES = (PeerFailed, CollectiveMismatch, CollectiveTimeout, LinkLost, Revoked)  # a program may catch and answer them
+
+
 def blames(error: Any) -> tuple[int, ...]:
     """Return the ranks that an error, if there is one, names as its cause."""
     kind = type(error)  # isinstance would run the `__class__` of a program's error

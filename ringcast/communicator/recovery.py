@@ -6,8 +6,8 @@ import sys
 from typing import Self
 
 from ringcast import collectives
+from ringcast.errors import FAILURES
 from ringcast.requests.calls import Calls, site_of
-from ringcast.wire.unanswered import FAILURES
 
 
 class Recovery(Calls):

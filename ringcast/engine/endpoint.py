@@ -13,6 +13,7 @@ from ringcast._util.safe_text import class_name, is_a
 from ringcast.engine.open_call import OpenCall
 from ringcast.engine.recorder import Recorder
 from ringcast.engine.signal_gate import Gate
+from ringcast.engine.unanswered import UnansweredErrors
 from ringcast.errors import (
     MISMATCH,
     JobAborted,
@@ -35,7 +36,6 @@ from ringcast.wire.error_text import in_a_line
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import P2P, Kind, call_of, to_itself
 from ringcast.wire.reports import REPORTED, StallReport
-from ringcast.wire.unanswered import UnansweredErrors
 
 REPORT_GRACE = TIMING.report_grace
 LOOK = 0.1  # seconds after which a rank looks whether what it sent has left

@@ -9,12 +9,12 @@ from types import FrameType
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.open_call import OpenCall
+from ringcast.errors import FAILURES
 from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.requests.persistent import Persistent, check
 from ringcast.requests.request import Request
 from ringcast.wire.call import NOWHERE, Site
-from ringcast.wire.unanswered import FAILURES
 
 
 class Calls(Caller):

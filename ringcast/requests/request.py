@@ -11,11 +11,10 @@ from ringcast.engine.drive import wait
 from ringcast.engine.execute import Result
 from ringcast.engine.open_call import OpenCall
 from ringcast.engine.task import Task, begin
-from ringcast.errors import UsageError
+from ringcast.errors import FAILURES, UsageError
 from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.wire.call import in_words
-from ringcast.wire.unanswered import FAILURES
 
 Returned = TypeVar("Returned", covariant=True)  # the type of a call's result; a list of requests may have several
 

@@ -15,6 +15,7 @@ import pytest
 
 from ringcast import Communicator, RunFailed, run
 from ringcast.control.events import AllJoined, Joined
+from ringcast.engine.unanswered import LONGEST, UnansweredErrors
 from ringcast.errors import (
     ArgumentError,
     CollectiveMismatch,
@@ -26,10 +27,9 @@ from ringcast.errors import (
     UsageError,
     Where,
 )
-from ringcast.wire import unanswered
 from ringcast.wire.codec import decode, encode
 from ringcast.wire.control_messages import Finished
-from ringcast.wire.unanswered import Unanswered, UnansweredErrors
+from ringcast.wire.unanswered import Unanswered
 from ringcast_launcher.decide.supervisor import Event, Exited, Supervisor
 from ringcast_launcher.decide.verdict import Verdict
 from support.jobs import Job
@@ -332,7 +332,7 @@ def test_the_first_error_of_a_communicator_stands_and_its_text_is_bounded() -> N
     errors.raised(1, Revoked(0, "x" * 10**6), "barrier", ("f" * 10**6, 1))
     errors.raised(1, Revoked(0, "later"), "barrier", SITE)
     assert errors.first is not None
-    assert len(str(errors.first)) < 3 * unanswered.LONGEST
+    assert len(str(errors.first)) < 3 * LONGEST
 
 
 def barriers(comm: Communicator) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ringcast._util.safe_text import LONGEST, class_name, is_a, safe_text
+from ringcast.engine.unanswered import UnansweredErrors
 from ringcast.errors import PeerFailed, RingcastError, blames
 from ringcast.protocol.error_factory import ErrorFactory
 from ringcast.wire.codec import decode, encode
 from ringcast.wire.error_text import Translation, in_a_line, origin, text_of
 from ringcast.wire.failure import MAX_TEXT, Failure
-from ringcast.wire.unanswered import UnansweredErrors
 from support.hostile import ERRORS, Hostile
 
 

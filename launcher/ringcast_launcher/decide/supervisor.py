@@ -9,7 +9,7 @@ to raise their own errors, then get SIGTERM, and SIGKILL `patience` seconds late
 With `continue_on_failure` a failure ends no other rank: the others are notified and go on. The verdict on the job comes
 last, when all events are known (`ringcast_launcher.decide.verdict`).
 
-A worker that caught an error of communication, and went on without an answer to it (`ringcast.wire.unanswered`), has
+A worker that caught an error of communication, and went on without an answer to it (`ringcast.engine.unanswered`), has
 failed too: no rank is ended for that, as the worker may have more to say, but the job has not succeeded.
 
 A signal that asks the launcher to end is passed on to all workers, which then have a grace period: `preempted` seconds

@@ -25,12 +25,12 @@ from ringcast.collectives.stage import Group, part
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import expire, group_of
 from ringcast.engine.drive import drive
+from ringcast.engine.unanswered import UnansweredErrors
 from ringcast.errors import JobAborted, PeerFailed, Revoked, UsageError
 from ringcast.requests.caller import not_waited_for
 from ringcast.wire.control_messages import Freed, Made
 from ringcast.wire.error_text import in_a_line, trace_of
 from ringcast.wire.failure import Failure, clean
-from ringcast.wire.unanswered import UnansweredErrors
 
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
 _LEFT = "the function called ringcast.finalize()"

@@ -17,7 +17,7 @@ from typing import Any
 from ringcast._util.safe_text import is_a
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Steps
-from ringcast.errors import RingcastError
+from ringcast.errors import FAILURES, RingcastError
 from ringcast.mpi.base.exceptions import Exception, translated
 from ringcast.mpi.base.failing import Outcome, fail
 from ringcast.mpi.base.threads import enter
@@ -25,7 +25,6 @@ from ringcast.mpi.handles.handle import Handle
 from ringcast.mpi.handles.status import Status
 from ringcast.mpi.requests.request import Prequest, Request
 from ringcast.wire.call import NOWHERE, Site
-from ringcast.wire.unanswered import FAILURES
 
 
 def blocking(steps: Callable[..., Steps[Any]], operation: str) -> Any:

@@ -10,13 +10,12 @@ from ringcast._util.safe_text import is_a
 from ringcast.engine.drive import wait
 from ringcast.engine.execute import Steps
 from ringcast.engine.task import Task, begin
-from ringcast.errors import RingcastError
+from ringcast.errors import FAILURES, RingcastError
 from ringcast.mpi.base.exceptions import Exception, translated
 from ringcast.mpi.base.failing import Outcome, fail
 from ringcast.mpi.base.threads import enter, give_way
 from ringcast.mpi.handles.status import Status
 from ringcast.wire.call import Site
-from ringcast.wire.unanswered import FAILURES
 
 
 class Pending:
