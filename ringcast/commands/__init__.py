@@ -1,1 +1,1 @@
-"""The subcommands of `ringcast`, and what only they need."""
+"""Implement the subcommands of `ringcast`, and the modules that only they need."""

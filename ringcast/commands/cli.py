@@ -1,4 +1,4 @@
-"""The command `ringcast`: passes its arguments on to a subcommand; jobs are started by `ringcast-launch`."""
+"""Run `ringcast`: pass the arguments on to a subcommand; jobs are started by `ringcast-launch`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringcast.commands.command_line import FAILED, parser, refuse
 from ringcast.control import version
 from ringcast.version import build
 
-# Where the function `main` of a subcommand is, and what it does: imported only when it is called.
+# The module with the function `main` of each subcommand, and its help: modules are imported only when they are called.
 _COMMANDS = {
     "bench": ("ringcast.commands.bench.run", "measure collectives, and compare with other libraries"),
     "cp": ("ringcast.commands.cp.command", "copy files to many hosts, each of which passes them on"),
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise
             if error.errno == errno.ENOSPC:
                 refuse(f"ringcast {arguments[0]}", f"the output could not be written: {error.strerror}")
-            # Nobody reads on, as behind "| head"; nor what Python would still flush at its end.
+            # The reader has gone, as behind "| head"; Python must not flush to it at its end either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = FAILED
         return code
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _no_command(arguments: Sequence[str]) -> str:
-    """Return what is wrong with a command that does not exist."""
+    """Return the error for a command that does not exist."""
     name = arguments[0]
     scripts = [argument for argument in arguments if argument.endswith(".py")]
     if name in ("run", "launch", "exec") or scripts:
@@ -65,7 +65,7 @@ def _no_command(arguments: Sequence[str]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser of what comes before a subcommand; the arguments after it are the subcommand's own."""
+    """Return the parser of the options before a subcommand; the arguments after it are the subcommand's own."""
     lines = "\n".join(f"  {name:10} {help}" for name, (_, help) in _COMMANDS.items())
     made = parser(
         "ringcast",

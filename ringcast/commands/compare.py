@@ -1,6 +1,6 @@
-"""Algorithms of a collective side by side: what each takes by the simulator, or by its formulas where that is too much.
+"""Compare algorithms of a collective by the simulator, or by their formulas where a simulation would take too long.
 
-Time is that of the one-ported linear model: a message takes alpha + beta * bytes, and nothing is paid for combining.
+Times follow the one-ported linear model: a message takes alpha + beta * bytes, and combining takes no time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ringcast.engine.slots import bounds
 from ringcast.schedules.schedule import Schedule
 
 MOST = 200_000  # steps of all ranks, beyond which formulas take over: a few seconds for each algorithm
-SLOTS = 8  # that are moved in the time that a step takes
+SLOTS = 8  # slots that are moved in the time of a step
 # These are simulated for all ranks at once: up to so many ranks times rounds, which is half a minute and a gigabyte.
 AT_ONCE = (("bcast", "circulant"), ("reduce", "circulant"))
 MOST_AT_ONCE = 1_000_000_000
@@ -29,7 +29,7 @@ MOST_AT_ONCE = 1_000_000_000
 
 @dataclass(frozen=True)
 class ComparedCase:
-    """A call to compare algorithms for, and where: `nbytes` is the whole buffer, all parts."""
+    """A call to compare algorithms for, and its network; `nbytes` is the whole buffer, all parts."""
 
     collective: str
     params: Params
@@ -46,17 +46,17 @@ class ComparedCase:
 
 @dataclass(frozen=True)
 class Row:
-    """Cost of one algorithm. By formulas, what they do not tell is None.
+    """Cost of one algorithm; numbers that formulas do not give are None.
 
     Attributes:
         algorithm: its name.
-        nblocks: into how many blocks it cuts.
+        nblocks: the number of blocks.
         nbytes: of the whole buffer.
         rounds: exact, also by formula.
-        seconds: if every two ranks had a link of their own; by formula exact for equal blocks, else about that.
+        seconds: if every two ranks had a link of their own; by formula exact for equal blocks, else approximate.
         messages: of all ranks.
         volume: the most bytes that a rank sends or receives.
-        traffic: on the network, unless that is full.
+        traffic: on the network; None if every two ranks have a link of their own.
     """
 
     algorithm: str
@@ -74,7 +74,7 @@ class Row:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """The key by which rows are sorted: the time on the network; those of which it is not known come last."""
+        """The key by which rows are sorted: the time on the network; rows without a known time come last."""
         return self.traffic is None, self.seconds if self.traffic is None else self.traffic.time
 
 
@@ -84,17 +84,17 @@ def compare(case: ComparedCase, names: Sequence[str] = (), tell: Callable[[str],
     Args:
         case: the call.
         names: of algorithms; none: all.
-        tell: is called with the name of each algorithm before it is simulated.
+        tell: gets the name of each algorithm before the algorithm is simulated.
 
     Raises:
-        ValueError: an algorithm that is named cannot do the call, none can, there is no such network for that many
-            ranks, or nothing is small enough to be sent over it message by message.
+        ValueError: a named algorithm cannot do the call, no algorithm can, there is no such network for that many
+            ranks, or no algorithm is small enough to be sent over the network message by message.
     """
     if reason := validate(case.params):
         raise ValueError(f"{case.collective}: {reason}")
     route_on(case.network, case.params.size)
     rows = []
-    for name, n in _legal(case, names) or [_choose(case, None)]:  # if none is legal, that says why
+    for name, n in _legal(case, names) or [_choose(case, None)]:  # if none is legal, `_choose` raises the reason
         tell(name)
         rows.append(_row(case, name, case.params._replace(nblocks=n)))
     if case.network != FULL and all(row.by_formula for row in rows):
@@ -126,7 +126,7 @@ def _row(case: ComparedCase, name: str, params: Params) -> Row:
     at_once = case.network == FULL and (case.collective, name) in AT_ONCE
     if at_once and params.size * rounds <= MOST_AT_ONCE:
         report = simulate_bcast(params.size, params.nblocks, case.nbytes, alpha=case.alpha, beta=case.beta)
-        return _with(row, report)  # a reduction is the broadcast backwards, and no matter which rank is the root
+        return _with(row, report)  # a reduction is the broadcast backwards, and the root does not matter
     if _work(case, name, params) > MOST:
         return replace(row, seconds=predict(case.collective, name, params, case.nbytes, case.model))
     schedules = [build(case.collective, name, params, rank) for rank in range(params.size)]
@@ -144,18 +144,18 @@ def _with(row: Row, report: Report) -> Row:
 
 
 def _work(case: ComparedCase, name: str, params: Params) -> int:
-    """Return about how many steps it takes all ranks, where moving slots counts as steps, too."""
+    """Return the approximate number of steps of all ranks; moved slots count as steps, too."""
     entry = find(case.collective, name)
     rounds = entry.rounds(params)
     nslots = sum(build(case.collective, name, params, 0).parts)
-    moved = entry.load(Call(params, nslots, rounds)).volume  # as if each slot was a byte
+    moved = entry.load(Call(params, nslots, rounds)).volume  # as if each slot were a byte
     return params.size * (rounds + moved // SLOTS)
 
 
 def slot_sizes(schedule: Schedule, counts: Sequence[int], nbytes: int) -> list[int]:
-    """Return the bytes of each slot of a buffer of `nbytes`: parts as the counts say, else equal.
+    """Return the bytes of each slot of a buffer of `nbytes`: parts in proportion to `counts`, else equal parts.
 
-    Where ranks exchange parts these are all of the same size, so some bytes may be left.
+    Where ranks exchange parts, all parts have the same size, so some bytes may be left over.
 
     >>> from ringcast.schedules.circulant import bcast
     >>> slot_sizes(bcast(3, 0, nblocks=4), (), 10)

@@ -1,4 +1,4 @@
-"""The command `ringcast explain`: the algorithms of the table, and what one of them does, round by round."""
+"""Run `ringcast explain`: print the table of algorithms, or the messages of one algorithm, round by round."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _check_plot(options: argparse.Namespace) -> None:
     """Refuse a plot that could not be written.
 
     Raises:
-        ValueError: the message says why.
+        ValueError: the plot cannot be written; the text says why.
     """
     if options.plot is None:
         return
@@ -88,7 +88,7 @@ def _check_plot(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class _Case:
-    """A call, and the schedules that were chosen for it."""
+    """A call, and the schedules of the chosen algorithm."""
 
     entry: Algorithm
     params: Params
@@ -102,10 +102,10 @@ class _Case:
 
 
 def _case(options: argparse.Namespace) -> _Case:
-    """Return the case that is asked for.
+    """Return the case that the options describe.
 
     Raises:
-        ValueError: there is none; the message says why and what is possible.
+        ValueError: there is no such case; the text says why and what is possible.
     """
     call = call_options.params(options)
     if options.ranks_per_host < 1:
@@ -133,7 +133,7 @@ def _case(options: argparse.Namespace) -> _Case:
 
 
 def _with_schedules(options: argparse.Namespace) -> str | None:
-    """Return the algorithm whose block schedules are asked for, if none is named."""
+    """Return the algorithm to take for the block schedules that the options ask for; None if they ask for none."""
     if options.collective == "bcast" and (options.json or options.tables):
         return "circulant"
     return "circulant_blocks" if options.collective in ("allgatherv", "reduce_scatter") and options.tables else None
@@ -149,10 +149,10 @@ def _prices(collective: str, chosen: str, facts: CallFacts, nblocks: int | None)
 
 
 def _draw(case: _Case, path: Path) -> str:
-    """Draw the space-time diagram, and return why it was not written, or nothing.
+    """Draw the space-time diagram, and return why it was not written, or "".
 
     Raises:
-        ValueError: it is too large.
+        ValueError: the diagram is too large.
     """
     found = diagram.arrange(case.messages, case.params.size, case.schedules[0].parts)
     cut = f" in {case.params.nblocks} blocks" if case.entry.blocks else ""
@@ -185,7 +185,7 @@ def _text(case: _Case, *, tables: bool) -> Iterator[str]:
 
 
 def _tables(case: _Case) -> str:
-    """Return the tables of block schedules, of which ranks are counted from the root.
+    """Return the tables of block schedules; their ranks are counted from the root.
 
     Raises:
         ValueError: the algorithm has none.
@@ -196,7 +196,7 @@ def _tables(case: _Case) -> str:
 
 
 def _to_json(case: _Case) -> dict[str, Any]:
-    """Return what the text says as data; of a bcast in blocks the schedules too, by rank."""
+    """Return the content of the text as data; for a bcast in blocks the schedules too, by rank."""
     p, root = case.params.size, case.params.root
     found: dict[str, Any] = {
         "collective": case.entry.collective,

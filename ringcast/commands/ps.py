@@ -1,4 +1,4 @@
-"""The command `ringcast ps`: the running jobs of this user, and what each of their ranks is doing."""
+"""Run `ringcast ps`: print the running jobs of this user, and the state of each of their ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `ringcast simulate`: algorithms of a collective side by side, on a virtual clock."""
+"""Run `ringcast simulate`: compare algorithms of a collective on a virtual clock."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     from ringcast.commands.compare_plot import draw
 
-    # Formulas know nothing of a network that is not full: beside times on it theirs would mislead.
+    # Formulas assume a link between every two ranks: beside times on another network they would mislead.
     rows = [row for case, rows in found for row in rows if case.network == FULL or row.traffic is not None]
     try:
         draw(options.plot, rows, _heading(cases[0]))
@@ -93,7 +93,7 @@ def _cases(options: argparse.Namespace) -> Iterator[ComparedCase]:
     """Yield a case for each size of data.
 
     Raises:
-        ValueError: what is asked for makes no sense.
+        ValueError: the options make no sense.
     """
     for name in "alpha", "beta":
         if not 0 <= getattr(options, name) < float("inf"):
@@ -115,7 +115,7 @@ def _sizes(options: argparse.Namespace) -> Sequence[int]:
 
 
 def _reason_not(options: argparse.Namespace) -> str:
-    """Return why the plot cannot be drawn, or nothing; asked before minutes of simulating."""
+    """Return why the plot cannot be drawn, or ""; asked before minutes of simulation."""
     if options.plot is None:
         return ""
     if COLLECTIVES[options.collective].parts is Parts.NONE:
@@ -127,7 +127,7 @@ def _reason_not(options: argparse.Namespace) -> str:
 
 
 def _compared(cases: Sequence[ComparedCase], names: Sequence[str]) -> list[tuple[ComparedCase, list[Row]]]:
-    """Compare the algorithms for each case; on a terminal, show which one is simulated now."""
+    """Compare the algorithms for each case; on a terminal, show the algorithm that is being simulated."""
     line = ProgressLine(2 if can_redraw(2) else None)
     try:
         return [(case, compare(case, names, lambda name: line.show(f"simulating {name}"))) for case in cases]
@@ -154,7 +154,7 @@ def _text(case: ComparedCase, rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row, columns: int) -> list[str]:
-    """Return the cells of a line; a dash stands for what is not known."""
+    """Return the cells of a line; a dash stands for an unknown value."""
     found: list[Any] = [row.algorithm, row.nblocks, row.rounds, f"{row.seconds:.6g}", row.messages, row.volume]
     if row.traffic is not None:
         found += [row.traffic.congestion, row.traffic.crossings, row.traffic.hops, f"{row.traffic.time:.6g}"]
@@ -163,7 +163,7 @@ def _cells(row: Row, columns: int) -> list[str]:
 
 
 def _to_json(found: Sequence[tuple[ComparedCase, Sequence[Row]]]) -> dict[str, Any]:
-    """Return what the tables say as data."""
+    """Return the content of the tables as data."""
     case = found[0][0]
     return {
         "collective": case.collective,

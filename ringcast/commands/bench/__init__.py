@@ -1,1 +1,1 @@
-"""`ringcast bench`: measures the collectives, against the limit of the wire and against other libraries."""
+"""Implement `ringcast bench`: measure the collectives, against the limit of the wire and against other libraries."""

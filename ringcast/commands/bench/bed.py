@@ -1,25 +1,25 @@
-"""Emulated hosts: a network within one machine whose links have a given rate. Linux only, needs root and iproute2.
+"""Emulate hosts: a network within one machine whose links have a given rate. Linux only, needs root and iproute2.
 
 A host is a set of namespaces (network, host name, System V and POSIX IPC, mounts, processes) with its own /proc, /sys,
-/etc/hosts and /dev/shm; all other files are those of the machine. A veth pair joins each host to one bridge, the
+/etc/hosts and /dev/shm; it shares all other files with the machine. A veth pair joins each host to one bridge, the
 switch, which is in namespaces of its own, so that no packet leaves the machine.
 
 Each set of namespaces is held by a shell, on a host its process 1, that reads commands from a pipe of this process.
-When this process ends, in whatever way, the pipe and therefore the shell end too, and the kernel kills what runs on the
+When this process ends, in any way, the pipe and therefore the shell end too, and the kernel kills all processes of the
 host and removes namespaces, links and mounts. Nothing has a global name, so that beds never meet.
 
-What links take to be faithful (8 hosts at 100 Mbit/s in pairs, one tcp stream each way at the same time: 92 to 95 % of
-the rate in both directions on a busy machine, where headers leave 95.6 % at best):
+Links need these settings to be faithful (8 hosts at 100 Mbit/s in pairs, one tcp stream each way at the same time: 92
+to 95 % of the rate in both directions on a busy machine, where headers leave 95.6 % at best):
 
-* a token bucket at both ends of each pair, as a queue shapes only what it sends;
+* a token bucket at both ends of each pair, as a queue shapes only packets that it sends;
 * receive packet steering: two processors reorder the packets of a veth pair, which TCP takes for loss;
-* a bound on what one socket has in the queue of the sender (tcp_limit_output_bytes): behind a deep queue the
-  acknowledgements of the data coming in are late;
-* the same congestion control everywhere, whatever is the machine's own;
-* permanent neighbour entries: all namespaces share one table of 1024 others, which 33 hosts overflow.
+* a bound on the bytes of one socket in the queue of the sender (tcp_limit_output_bytes): behind a deep queue the
+  acknowledgements of incoming data are late;
+* the same congestion control everywhere, independent of the machine's own;
+* permanent neighbour entries: all namespaces share one table of 1024 other entries, which 33 hosts overflow.
 
-What they are not: a burst of 64 kB goes at once, so that small messages are faster than the rate; latency is what the
-machine's scheduler gives; and the processors must carry the rates of all hosts together (two cores: 0.8 Gbit/s).
+Limits: a burst of 64 kB goes at once, so that small messages are faster than the rate; the machine's scheduler
+determines the latency; and the processors must carry the rates of all hosts together (two cores: 0.8 Gbit/s).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from ringcast.errors import RingcastError
 
 TRANSPORT = automatic(far=True).name  # of ringcast, between the hosts
 MOST_HOSTS = 1000  # a bridge has 1024 ports at most
-FIRST_PORT = 20000  # below the ports that the kernel gives to who asks for any (32768 and up)
+FIRST_PORT = 20000  # below the ports that the kernel itself chooses (32768 and up)
 START_TIME = 120.0  # seconds that a busy machine may take to make a bed
 END_TIME = 10.0  # seconds for the kernel to end everything on all hosts
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
-_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"  # not the user's: the tools of the system are meant
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"  # not the user's, so that the system's tools are found
 _PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
@@ -106,13 +106,13 @@ def parse(text: str) -> tuple[int, int | None]:
 class Bed:
     """`count` emulated hosts, h0, h1, …, whose links carry `rate_bits` bit/s in each direction (None: unlimited).
 
-    A context manager; gone after `close`, and also when this process ends without it, unless a forked child that has
-    inherited the pipes lives on.
+    A context manager. The hosts are gone after `close`, and also when this process ends without it, unless a forked
+    child that has inherited the pipes lives on.
 
     Attributes:
         hosts: name and address of each host.
         rate_bits: the rate of the links.
-        ports: numbers of tcp ports that no job on this bed has yet been given.
+        ports: numbers of tcp ports that no job on this bed has used yet.
 
     Raises:
         BedError: not Linux, not root, a tool is missing, or the kernel refuses.
@@ -152,8 +152,8 @@ class Bed:
     def argv(self, i: int, command: Sequence[str]) -> list[str]:
         """Return the command that runs `command` on host i, with this environment, directory and standard files.
 
-        Its exit status is that of `command`. Prefer `start` where signals are to be sent: they would go to nsenter, of
-        which `command` is a child; when nsenter is killed, so is `command`.
+        It has the exit status of `command`. Prefer `start` where signals are to be sent: they would go to nsenter, the
+        parent of `command`; when nsenter is killed, so is `command`.
 
         Raises:
             BedError: the bed is closed, or the host has ended.
@@ -163,7 +163,7 @@ class Bed:
         return [*enter, _tool("setpriv"), "--pdeathsig", "KILL", "--", *command]
 
     def start(self, i: int, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start `command` on host i; `options` are those of subprocess.Popen. `close` ends what still runs.
+        """Start `command` on host i, with `options` of subprocess.Popen. `close` ends commands that still run.
 
         Raises:
             BedError: as for `argv`.
@@ -173,8 +173,8 @@ class Bed:
     def carried(self, i: int) -> tuple[int, int]:
         """Return the bytes that host i has sent and received over its link since the bed was made.
 
-        They are those of Ethernet frames, acknowledgements included; on unlimited links, where the kernel does not cut
-        segments (up to 64 kB) into frames, each has one header. So this is never less than the data.
+        The bytes of Ethernet frames count, acknowledgements included; on unlimited links, where the kernel does not cut
+        segments (up to 64 kB) into frames, each segment has one header. So the result is never less than the data.
 
         Raises:
             BedError: as for `argv`.
@@ -212,16 +212,16 @@ class Bed:
 
 
 class _Remote(subprocess.Popen[Any]):
-    """A command on a host: signals are for it, and not for nsenter, its parent, which ends as it does.
+    """A command on a host: signals go to the command, not to nsenter, its parent, which ends with the same status.
 
-    Were nsenter killed, the command would be left to process 1 of the machine, for whose notice `close` had to wait.
+    If nsenter were killed, the machine's process 1 would inherit the command, and `close` would have to wait for it.
     """
 
     def send_signal(self, sig: int) -> None:
         if self.poll() is not None:
             return
         commands = psutil.Process(self.pid).children()
-        if not commands:  # nsenter has not got as far as that
+        if not commands:  # nsenter has not started the command yet
             super().send_signal(sig)
         for command in commands:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -231,7 +231,7 @@ class _Remote(subprocess.Popen[Any]):
 
 
 class _Shell:
-    """The first process in new namespaces, which lives as long as they shall: a shell that reads from a pipe."""
+    """The first process in new namespaces, which keeps them alive: a shell that reads from a pipe."""
 
     def __init__(self, name: str, *spaces: str) -> None:
         self.name, self.pid = name, 0
@@ -246,13 +246,13 @@ class _Shell:
         )
 
     def begin(self, script: str) -> None:
-        """Have commands run that say READY at last; `finish` tells how it went."""
+        """Begin to run commands that print READY at their end; `finish` waits for them."""
         assert self._process.stdin is not None
         data = script.encode()
         try:
             while data:
                 data = data[os.write(self._process.stdin.fileno(), data) :]
-        except BrokenPipeError:  # it has ended; why is what it said
+        except BrokenPipeError:  # the shell has ended; its output says why
             pass
 
     def finish(self, deadline: float) -> None:
@@ -279,19 +279,19 @@ class _Shell:
         """Return the number of the process.
 
         Raises:
-            BedError: it has ended.
+            BedError: the process has ended.
         """
         if self._process.poll() is not None:
             raise BedError(f"emulated host {self.name} has ended: its first process was killed")
         return self.pid
 
     def end(self) -> None:
-        """Let the shell end; with process 1 the kernel ends all others."""
+        """Let the shell end; with process 1 the kernel ends all other processes."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def gone(self, deadline: float) -> bool:
-        """Wait until all processes of these namespaces have ended; those that have not at the deadline are killed."""
+        """Wait until all processes of these namespaces have ended; kill them at the deadline."""
         assert self._process.stdout is not None
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
@@ -305,10 +305,10 @@ class _Shell:
 
 
 def check_machine() -> None:
-    """Look whether emulated hosts can be made here, as far as that can be told before.
+    """Check the known needs of emulated hosts on this machine.
 
     Raises:
-        BedError: not Linux, not root, a tool is missing, or the congestion control.
+        BedError: not Linux, not root, or a tool or the congestion control is missing.
     """
     if sys.platform != "linux":
         raise BedError("emulated hosts need Linux (network namespaces); leave out --hosts-bed")

@@ -1,6 +1,7 @@
-"""The shell scripts that make an emulated host: names, own files, links. `ringcast.commands.bench.bed` runs them.
+"""Write the shell scripts that make an emulated host: names, own files, links. `ringcast.commands.bench.bed` runs them.
 
-$pid is the number of the shell outside the host's own process numbers; every script says it, with "ready", at its end.
+$pid is the number of the shell outside of the host's own process numbers; every script prints it, with "ready", at its
+end.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def switch_setup(pids: Sequence[int], rate_bits: int | None) -> str:
 
 
 def host_setup(i: int, addresses: Sequence[str], rate_bits: int | None) -> str:
-    """Return the script that configures host i, whose end of the link is there; `addresses` are those of all hosts."""
+    """Return the script that configures host i after its end of the link exists; `addresses` are all hosts'."""
     commands = ["link set lo up", f"address add {addresses[i]}/16 dev e0", "link set e0 up", *_neighbours(i, addresses)]
     settings = f"""\
 echo {CONGESTION} >/proc/sys/net/ipv4/tcp_congestion_control
@@ -73,7 +74,7 @@ exec env --ignore-signal=CHLD cat
 
 
 def _neighbours(i: int, addresses: Sequence[str]) -> list[str]:
-    """Return commands that tell host i the Ethernet addresses of all others, for good.
+    """Return commands that give host i permanent entries with the Ethernet addresses of all others.
 
     Entries that the kernel finds itself share one table of 1024 (gc_thresh3) with all namespaces of the machine: 33
     hosts that all talk to each other need 1056, and connections then fail. Permanent entries do not count.
@@ -83,7 +84,7 @@ def _neighbours(i: int, addresses: Sequence[str]) -> list[str]:
 
 
 def _shape(devices: Sequence[str], rate_bits: int | None) -> str:
-    """Return commands that give ends of links their rate, and keep the order of their packets."""
+    """Return commands that set the rate of these ends of links, and keep the order of their packets."""
     steering = "/sys/class/net/$device/queues/rx-0/rps_cpus"
     processors = (1 << min(os.cpu_count() or 1, 32)) - 1  # as bits
     steer = f"if [ -e {steering} ]; then echo {processors:x} >{steering}; fi"

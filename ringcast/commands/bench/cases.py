@@ -1,4 +1,4 @@
-"""Cases of a benchmark and their measurements: plain data that travels as JSON between benchmark and workers."""
+"""Define cases of a benchmark and their measurements: plain data that travels as JSON between benchmark and workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ringcast.commands.bench.systems.workload import COMBINING, POINT_TO_POINT, 
 from ringcast.wire import collective
 from ringcast.wire.collective import Parts
 
-OURS = "ringcast"  # the system that this library is; the others are peers
+OURS = "ringcast"  # the name of this library as a system; the others are peers
 _MEASURED = [one for one in collective.COLLECTIVES.values() if one.listed]  # the others do the same by other names
 COLLECTIVES = (*(one.name for one in _MEASURED), *POINT_TO_POINT)
 EMPTY = tuple(one.name for one in _MEASURED if one.parts is Parts.NONE)
@@ -24,10 +24,10 @@ IRREGULAR = tuple(name for name in PARTED if name not in (*REGULAR, *COMBINING))
 class Case:
     """One collective on one amount of data.
 
-    Data is uint8, for those in `systems.workload.COMBINING` float64. `nbytes` is the vector for bcast, reduce,
+    Data is uint8, for collectives in `systems.workload.COMBINING` float64. `nbytes` is the vector for bcast, reduce,
     allreduce, scan, exscan and shift; the sum of all parts for allgather, allgatherv, gather, scatter and merge_sorted;
     one rank's whole input for reduce_scatter, alltoall and alltoallv; one message for latency and bandwidth; and 0 for
-    barrier. A shift is one by one rank.
+    barrier. A shift has the distance 1.
 
     One repetition is one call; for latency, a message from rank 0 to rank 1 and one of the same size back; for
     bandwidth, `systems.workload.window` messages from rank 0 to rank 1 in a row, and an empty one back.
@@ -38,14 +38,14 @@ class Case:
     nbytes: int
     distribution: str = ""  # of the parts of the `IRREGULAR` collectives; "" for everything else
     # Bytes of each rank's part, for the `PARTED` collectives; () for the others. Of an alltoallv, rank r has part
-    # (r + j) mod p for rank j: so every rank gets as much as it gives, and of each rank what it gives to it.
+    # (r + j) mod p for rank j: so every rank gets as much from each rank as it gives to it.
     parts: tuple[int, ...] = ()
     root: int = 0
     algorithm: str | None = None  # None: the library chooses
     nblocks: int | None = None  # None: the library chooses
     check: bool = False  # compare the result, once, outside the timed part
     warmup: int = 1  # repetitions that are not timed
-    repeat: int = 5  # repetitions that are timed: many where they are short, few where they are long
+    repeat: int = 5  # timed repetitions: many short ones, few long ones
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a dict that `json.dumps` takes."""
@@ -58,12 +58,12 @@ class Case:
 
 
 def title(case: Case) -> str:
-    """Return what tables and plots call the collective, with its distribution where it has one."""
+    """Return the title of the collective in tables and plots, with its distribution where it has one."""
     return " ".join(filter(None, (case.collective, case.distribution)))
 
 
 def messages(case: Case) -> int:
-    """Return how many messages of the case's size follow each other in one repetition; 1 for collectives."""
+    """Return the number of messages of the case's size in one repetition; 1 for collectives."""
     return {"latency": 2, "bandwidth": window(case.nbytes)}.get(case.collective, 1)
 
 
@@ -74,9 +74,9 @@ class Measurement:
     case: Case
     system: str
     seconds: tuple[float, ...] = ()  # of the slowest rank, for every repetition; () if nothing could be measured
-    algorithm: str | None = None  # that ran; None: unknown
+    algorithm: str | None = None  # the algorithm that ran; None: unknown
     nblocks: int | None = None
     rounds: int | None = None
     version: str = ""
-    command: str = ""  # that started the ranks; "": there is none that a person could type
-    problem: str = ""  # why there are no figures, or why not to believe them; "": all is well
+    command: str = ""  # that started the ranks; "": there is no command that a person could type
+    problem: str = ""  # why there are no figures, or why they are not credible; "": all is well

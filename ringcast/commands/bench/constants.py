@@ -1,4 +1,4 @@
-"""The constants by which ringcast chooses on a bed: measured there, as its links did not exist before."""
+"""Measure the constants by which ringcast chooses algorithms on a bed, as the bed's links are new."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from ringcast.commands.bench.bed import Bed, BedError
 from ringcast.commands.bench.workers import start_workers
 
-PATIENCE = 240.0  # seconds, of which it takes a quarter
-_OF_THE_USER = ("RINGCAST_CONFIG", "RINGCAST_DEBUG")  # are for what is measured later
+PATIENCE = 240.0  # seconds, four times as long as needed
+_OF_THE_USER = ("RINGCAST_CONFIG", "RINGCAST_DEBUG")  # the user's settings for the later measurements
 
 
 def calibrate(bed: Bed, path: Path) -> None:
     """Run `ringcast calibrate` on the hosts and let it write its file to `path`.
 
     Raises:
-        BedError: it failed, or did not come to an end; the text has its last words.
+        BedError: the command failed, or did not end in time; the text has its last lines of output.
     """
     env = {name: value for name, value in os.environ.items() if name not in _OF_THE_USER}
     argv = [sys.executable, "-P", "-m", "ringcast", "calibrate", "-o", str(path)]

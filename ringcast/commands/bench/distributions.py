@@ -1,11 +1,11 @@
-"""How the data of an irregular allgather is spread over the ranks: m bytes on p ranks, part r of rank r.
+"""Spread the data of an irregular allgather over the ranks: m bytes on p ranks, part r of rank r.
 
 Six from Träff et al., *A pipelined algorithm for large, irregular all-gather problems*, 2010, section 3, where a base
 count c gives the total; here the total m is given, and the parts keep the proportions of the paper. The seventh is from
 Träff, arXiv 2205.10072 (2022), section 3.2.
 
 Rounding: the cuts between parts lie at floor(m w / W), where w is the sum of the weights before the cut and W of all.
-So parts add up to m, each is within a byte of its share, and one of weight 0 is empty. mod3 rounds as its paper does.
+So parts add up to m, each is within a byte of its share, and a part of weight 0 is empty. mod3 rounds as its paper.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def parts(name: str, m: int, p: int) -> tuple[int, ...]:
     (0, 2, 4, 0, 2, 4, 0, 4)
 
     Raises:
-        ValueError: there is no such distribution; the message says which there are.
+        ValueError: there is no such distribution; the text lists the known ones.
     """
     if name not in DISTRIBUTIONS:
         raise ValueError(f"there is no distribution {name!r}; known are {', '.join(DISTRIBUTIONS)}")
@@ -32,14 +32,14 @@ def parts(name: str, m: int, p: int) -> tuple[int, ...]:
 
 
 def divided(m: int, weights: Sequence[int]) -> tuple[int, ...]:
-    """Return `m` divided in the proportions of `weights`, at least one of which is more than 0."""
+    """Return `m` divided in the proportions of `weights`; their sum must be more than 0."""
     cuts = accumulate(weights, initial=0)
     total = sum(weights)
     return tuple(b - a for a, b in pairwise(m * cut // total for cut in cuts))
 
 
 def regular(m: int, p: int) -> tuple[int, ...]:
-    """All have the same."""
+    """All ranks have equal parts."""
     return divided(m, (1,) * p)
 
 
@@ -54,26 +54,26 @@ def spike(m: int, p: int) -> tuple[int, ...]:
 
 
 def half_full(m: int, p: int) -> tuple[int, ...]:
-    """Even ranks have the same, odd ranks nothing."""
+    """Even ranks have equal parts, odd ranks nothing."""
     return divided(m, [1 - r % 2 for r in range(p)])
 
 
 def decreasing(m: int, p: int) -> tuple[int, ...]:
-    """Rank r has p - 1 - r shares: linearly less and less, and the last rank nothing."""
+    """Rank r has p - 1 - r shares: parts decrease linearly to nothing on the last rank."""
     return divided(m, [p - 1 - r for r in range(p)] if p > 1 else (1,))
 
 
 def geometric(m: int, p: int) -> tuple[int, ...]:
     """Ranks i - 1, ..., 2i - 2 have 1/i of rank 0's part each, for i = 1, 2, 4, ...: every group has the same in sum.
 
-    That is so for p = 2**k - 1; for other p the last group is not complete.
+    This holds for p = 2**k - 1; for other p the last group is not complete.
     """
     largest = 1 << (p.bit_length() - 1)
     return divided(m, [largest >> ((r + 1).bit_length() - 1) for r in range(p)])
 
 
 def mod3(m: int, p: int) -> tuple[int, ...]:
-    """Rank r has (r mod 3) floor(m / p), but the last one has the rest.
+    """Rank r has (r mod 3) floor(m / p) bytes, but the last rank has the rest.
 
     The paper writes (r mod 3) m, which cannot add up to m; with floor(m / p) the last rank's rest is never negative.
     """

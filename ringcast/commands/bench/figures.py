@@ -1,4 +1,4 @@
-"""The figures of a measurement: a row, in the text and as JSON."""
+"""Compute the figures of a measurement: a row of the text, and of the JSON file."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Row:
     algorithm: str | None
     nblocks: int | None
     rounds: int | None
-    by_hand: bool  # whether algorithm or block count were prescribed
+    by_hand: bool  # whether the case prescribes algorithm or block count
     repetitions: int
-    median: float | None  # None: there are no figures that can be believed, and `problem` says why
+    median: float | None  # None: there are no credible figures, and `problem` says why
     least: float | None
-    limit: float | None  # what the wire allows at best
+    limit: float | None  # the least time that the wire allows
     problem: str
     table: str = MAIN
 
@@ -43,7 +43,7 @@ class Row:
         return None if self.median is None or self.limit is None else self.median / self.limit
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the file of `--json` has of this row."""
+        """Return the object for this row in the file of `--json`."""
         return {
             "system": self.system,
             "version": self.version,
@@ -67,7 +67,7 @@ class Row:
 
 
 def judge(measurement: Measurement, rate: int | None, table: str = MAIN) -> Row:
-    """Return the row of a measurement on links of `rate` bit/s; what cannot be believed loses its figures."""
+    """Return the row of a measurement on links of `rate` bit/s; a measurement that is not credible has no figures."""
     case, seconds = measurement.case, measurement.seconds
     problem = measurement.problem
     if not problem and beats_wire(measurement, rate):
@@ -94,7 +94,7 @@ def judge(measurement: Measurement, rate: int | None, table: str = MAIN) -> Row:
 def distrust(rows: Sequence[Row]) -> list[Row]:
     """Return the rows without the figures of systems that went around the wire in any of them.
 
-    A small message that took another way cannot be told by its time; but a library takes one way for all.
+    The time of a small message does not show whether it took another way; but a library takes one way for all sizes.
     """
     caught = {row.system for row in rows if row.problem.startswith(AROUND)}
     return [_refused(row) if row.system in caught and not row.problem else row for row in rows]
@@ -108,7 +108,7 @@ def write_json(path: Path, rows: Sequence[Row]) -> None:
     """Write the rows as a list of objects; the file is whole, or as it was before.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     text = json.dumps([row.to_json() for row in rows], indent=1) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))

@@ -1,4 +1,4 @@
-"""The benchmark inside a launched job: all ranks do the same cases, and all get the times of the slowest."""
+"""Measure inside a launched job: all ranks do the same cases, and all get the times of the slowest rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ringcast.monitoring.trace import align, from_json, shifted
 class Here:
     """The ranks of the job that this process belongs to; every rank makes one, and does the same with it.
 
-    `system` does the cases; `comm` carries what is told about them, outside the timed part.
+    `system` does the cases; `comm` exchanges their results, outside of the timed part.
     """
 
     rate: int | None = None  # bit/s of the links: not known
@@ -27,7 +27,7 @@ class Here:
         self._comm, self._system = comm, system
 
     def measure(self, systems: Sequence[str], cases: Sequence[Case]) -> Iterator[Measurement]:
-        """Yield what each case took, the same on all ranks; `systems` is the one that is here."""
+        """Yield the measurement of each case, the same on all ranks; `systems` has only the system of this job."""
         assert list(systems) == [self._system.name], "peers do not run in a job"
         return map(self._measure, cases)
 
@@ -50,10 +50,9 @@ class Here:
         return replace(done, seconds=tuple(slowest.tolist()), **self._system.chosen())
 
     def trace(self, cases: Sequence[Case]) -> Iterator[list[list[Event]]]:
-        """Yield the events of all ranks in one repetition of each case; on ranks but 0 without any.
+        """Yield the events of all ranks in one repetition of each case; ranks other than 0 get none.
 
-        On several hosts, whose clocks differ, times are those of rank 0, as `ringcast.monitoring.trace.align` knows
-        them.
+        On several hosts, whose clocks differ, `ringcast.monitoring.trace.align` converts times to the clock of rank 0.
         """
         apart = len(set(self._comm.allgather(socket.gethostname()))) > 1
         for case in cases:
@@ -64,7 +63,7 @@ class Here:
 
 
 def aligned(events_by_rank: Sequence[Sequence[Event]]) -> list[list[Event]]:
-    """Return the events of ranks that began with a barrier, without its own, all by the clock of rank 0.
+    """Return the events of ranks that began with a barrier, without the barrier's, by the clock of rank 0.
 
     `align` lets every trace begin at time 0; by a clock, the traces of several cases come one after the other.
     """

@@ -1,4 +1,4 @@
-"""The ranks of one system under test, as the benchmark sees them: started, told what to do, listened to, ended."""
+"""Start the ranks of one system under test, send them commands, read their answers, and end them."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from typing import Any, TypeAlias
 from ringcast.commands.bench.ready import ready
 from ringcast.errors import RingcastError
 
-START_TIME = 180.0  # seconds until all ranks are there; 36 that import torch need one of two processors
-PATIENCE = 120.0  # seconds that an answer may take, for each repetition in it; the slowest one seen took 30
-LONGEST = 3600.0  # seconds that any answer may take: ranks that hang are to be found out some time
+START_TIME = 180.0  # seconds until all ranks are there; 36 ranks that import torch need them on two processors
+PATIENCE = 120.0  # seconds that an answer may take, for each repetition in it; the slowest known took 30
+LONGEST = 3600.0  # seconds that any answer may take, after which ranks count as hung
 END_TIME = 5.0  # seconds that ranks may take to leave
 GRACE = 3.0  # seconds that programs may take to notice that their ranks are gone
 LAST_WORDS = 5  # lines of output that an error quotes
 
-# Starts the ranks' programs, given the path of the Unix socket that ranks connect to, and the descriptor of the
-# file for their output.
+# Starts the ranks' programs; its arguments are the path of the Unix socket that ranks connect to, and the descriptor of
+# the file for their output.
 Starter: TypeAlias = "Callable[[Path, int], Sequence[subprocess.Popen[bytes]]]"
 
 
 class JobLost(RingcastError):
-    """The ranks of a system did not start, died, or say nothing any more."""
+    """The ranks of a system did not start, died, or do not answer."""
 
 
 class BenchJob:
-    """`size` ranks of a system, all of which are there; a context manager, at whose end they are gone.
+    """`size` running ranks of a system; a context manager, which ends the ranks.
 
     Attributes:
-        version: what the ranks say that they are.
+        version: the ranks' own name and version of the system.
         hosts: the name of each rank's host.
 
     Args:
         size: number of ranks.
-        start: starts them, or programs that do; see `Starter`.
-        start_time: seconds until all must be there.
+        start: starts the ranks, or programs that start them; see `Starter`.
+        start_time: seconds until all ranks must be there.
         patience: seconds that an answer may take, for each repetition in it.
 
     Raises:
-        JobLost: they are not.
+        JobLost: not all ranks have come in time.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class BenchJob:
         self.hosts: list[str] = [hello["host"] for hello in hellos]
 
     def ask(self, do: str, *, calls: int = 1, **arguments: Any) -> list[dict[str, Any]]:
-        """Tell all ranks to `do` something (see `systems.harness`) and return what they answer, by rank.
+        """Send all ranks the command `do` (see `systems.harness`) and return their answers, by rank.
 
-        They may take the job's patience for each of `calls` repetitions, at most LONGEST seconds.
+        An answer may take the job's patience for each of `calls` repetitions, at most LONGEST seconds.
 
         Raises:
             JobLost: a rank ended, or has not answered in time.
@@ -98,16 +98,16 @@ class BenchJob:
         return [answers[rank] for rank in self._ranks]
 
     def close(self, patience: float = END_TIME) -> None:
-        """Let the ranks leave, kill those that have not after `patience` seconds, and what started them; idempotent."""
+        """Let the ranks leave; after `patience` seconds kill the remaining ranks and their starters; idempotent."""
         for rank in self._ranks:
             rank.tell(b'{"do": "quit"}\n')
         self._wait(patience)
         for rank in self._ranks:
             rank.kill()
         for process in self._processes:
-            if process.poll() is None:  # nsenter stops when what it runs is stopped, and would not see its end
+            if process.poll() is None:  # nsenter stops when its command is stopped, and would not see its end
                 os.kill(process.pid, signal.SIGCONT)
-        self._wait(GRACE)  # an mpirun that sees its ranks die cleans up better than anyone else could after it
+        self._wait(GRACE)  # an mpirun that sees its ranks die cleans up better than we could after it
         for process in self._processes:
             process.kill()
             process.wait()
@@ -132,7 +132,7 @@ class BenchJob:
         self.close()
 
     def _meet(self, listener: socket.socket, size: int, start_time: float) -> list[dict[str, Any]]:
-        """Wait for the first words of every rank; put the ranks in order."""
+        """Wait for the first message of every rank, and return the messages by rank."""
         hellos: dict[int, dict[str, Any]] = {}
         deadline = time.monotonic() + start_time
         with contextlib.ExitStack() as stack:
@@ -176,7 +176,7 @@ def listen(listener: socket.socket, path: Path, backlog: int) -> None:
     """Let a Unix socket listen at `path`.
 
     Raises:
-        JobLost: it cannot; most often because the path is too long, as it is in the user's directory for such files.
+        JobLost: the socket cannot listen; most often its path, in the user's temporary directory, is too long.
     """
     try:
         listener.bind(str(path))
@@ -187,7 +187,7 @@ def listen(listener: socket.socket, path: Path, backlog: int) -> None:
 
 
 class _Rank:
-    """The connection to one rank, and a hold on its process, on whatever host and whoever started it."""
+    """The connection to one rank, and a descriptor of its process, on any host and by any starter."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.number = -1  # not known yet
@@ -196,18 +196,18 @@ class _Rank:
         pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         try:
             self._process: int | None = os.pidfd_open(pid)
-        except ProcessLookupError:  # it has ended already, as the connection will tell
+        except ProcessLookupError:  # the rank has ended already, as the connection will show
             self._process = None
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
     def tell(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # it has ended, as `hear` will tell
+        with contextlib.suppress(OSError):  # the rank has ended, as `hear` will show
             self._connection.sendall(line)
 
     def hear(self) -> dict[str, Any] | None:
-        """Take what has come; return the answer if that completes it.
+        """Read available bytes; return the answer if they complete it, else None.
 
         Raises:
             OSError: the rank has ended.
@@ -223,7 +223,7 @@ class _Rank:
         return answer
 
     def kill(self) -> None:
-        """End the process, if it still lives, and give the connection back."""
+        """Kill the process if it still lives, and close the connection."""
         self._connection.close()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Start the ranks of a peer, wherever commands can be started, and say how in words."""
+"""Start the ranks of a peer, on one host or several, and give the command as text."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Launch:
     """A way to start the ranks of a system.
 
     Attributes:
-        start: does it.
-        command: how, as a person would type it; "": there is no such command.
+        start: starts the ranks.
+        command: the same as a person would type it; "": there is no such command.
     """
 
     start: Starter
@@ -32,12 +32,12 @@ class Where:
 
     Attributes:
         size: number of ranks.
-        start_on: starts a command there, given a host's number, the command, and options of subprocess.Popen; rank i is
-            for host i, an mpirun for host 0.
+        start_on: starts a command on a host; its arguments are the host's number, the command, and options of
+            subprocess.Popen. Rank i runs on host i, an mpirun on host 0.
         env: the whole environment of the commands.
         options: of the mpirun.
         address: of host 0.
-        port: a tcp port of host 0 that nobody uses.
+        port: a free tcp port of host 0.
     """
 
     size: int
@@ -49,7 +49,7 @@ class Where:
 
 
 def by_peer(name: str, venv: Path, where: Where) -> Launch:
-    """Return what starts a peer's ranks: its mpirun, or, if it has none, this process starts each."""
+    """Return the launch of a peer's ranks: by its mpirun, or, if it has none, by this process, one by one."""
     return Launch(
         _by_mpirun(name, venv, where) if peers.PEERS[name].mpirun else _each(name, venv, where), _shown(name, where)
     )
@@ -84,5 +84,5 @@ def _shown(name: str, where: Where) -> str:
 
 
 def standard_files(log: int) -> dict[str, Any]:
-    """Return the standard files of ranks, whose output goes to the descriptor `log`, as options of subprocess.Popen."""
+    """Return options of subprocess.Popen for ranks: no input, and output to the descriptor `log`."""
     return {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}

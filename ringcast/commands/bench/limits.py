@@ -1,4 +1,4 @@
-"""The limit that the wire sets: the bytes through the busiest direction of the busiest rank, over the link's payload.
+"""Compute the limit of the wire: the bytes through the busiest direction of the busiest rank, over the link's payload.
 
 Each rank has one full-duplex link of a given rate. A full Ethernet frame of TCP has 1514 bytes, 1448 of them data.
 m = bytes of a case, m_r = bytes of rank r's part.
@@ -16,13 +16,13 @@ from ringcast.wire.collective import COLLECTIVES, Volume
 
 DATA_IN_FRAME = Fraction(1448, 1514)
 
-# A token bucket lets its content pass at once, so that much of what a rank moves may be faster than the link: the burst
+# A token bucket lets its content pass at once, so that this many bytes of a rank may be faster than the link: the burst
 # of the bed's links.
 BURST = 64 * 1024
-# Ranks leave the barrier before a repetition within a few milliseconds of each other, and each has its own start: what
-# the last to start measures is less than what the operation took by that much.
+# Ranks leave the barrier before a repetition within a few milliseconds of each other, and each takes its own start: the
+# last rank to start may measure this much less than the operation took.
 SKEW = 0.003
-# The clocks and the rate of a token bucket are not exact to more than that.
+# The relative error of clocks and of a token bucket's rate.
 TOLERANCE = 0.97
 
 
@@ -36,7 +36,7 @@ def payload(rate: int) -> float:
 
 
 def busiest(case: Case) -> Fraction | None:
-    """Return the bytes that the busiest rank must at least send or receive; None where there is no such bound."""
+    """Return the least bytes that the busiest rank must send or receive; None where there is no such bound."""
     if case.size == 1 or case.collective in POINT_TO_POINT:
         return None
     volume = COLLECTIVES[case.collective].wire_volume
@@ -44,10 +44,10 @@ def busiest(case: Case) -> Fraction | None:
 
 
 def wire_limit(case: Case, rate: int | None) -> float | None:
-    """Return the seconds that `case` takes at least on links of `rate` bit/s.
+    """Return the least seconds of `case` on links of `rate` bit/s.
 
-    None: there is no limit, because the rate is not known, there is one rank, or the collective moves no data to
-    speak of (barrier), or is no collective (latency, bandwidth).
+    None: there is no limit, because the rate is not known, there is one rank, the collective moves hardly any data
+    (barrier), or the case is no collective (latency, bandwidth).
     """
     volume = busiest(case)
     return None if rate is None or volume is None else float(volume) / payload(rate)
@@ -56,8 +56,8 @@ def wire_limit(case: Case, rate: int | None) -> float | None:
 def beats_wire(measurement: Measurement, rate: int | None) -> bool:
     """Return whether a repetition was faster than the links can be, so that the data must have gone elsewhere.
 
-    What the links' token buckets may let pass at once, and what the ranks' starts differ, is granted; so up to about
-    100 kB at 100 Mbit/s nothing can be said, and from 1 MB on a few per cent show.
+    The burst of the links' token buckets and the difference of the ranks' starts are allowed for; so up to about 100 kB
+    at 100 Mbit/s the result is always False, and from 1 MB on a few per cent show.
     """
     volume = busiest(measurement.case)
     if rate is None or volume is None or not measurement.seconds:
@@ -70,7 +70,7 @@ def _gathered(case: Case) -> int:
 
 
 def _exchanged(case: Case) -> int:
-    """Rank r keeps the part (r + r) mod p for itself; it gets as much as it gives."""
+    """Return the bytes of an exchange: rank r keeps its part (r + r) mod p, and gets as much as it gives."""
     return case.nbytes - min(case.parts[2 * r % case.size] for r in range(case.size))
 
 

@@ -1,4 +1,4 @@
-"""The site of a benchmark on emulated hosts: one rank of each system on each host, all on the same links."""
+"""Run a benchmark on emulated hosts: one rank of each system on each host, all on the same links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OnBed:
     """The hosts of a bed; see `orchestrate.Site`."""
 
     def __init__(self, bed: Bed, config: Path) -> None:
-        """`config` has the constants by which ringcast chooses."""
+        """Use these hosts; the file `config` has the constants by which ringcast chooses algorithms."""
         self._bed = bed
         self._env = {**os.environ, "RINGCAST_CONFIG": str(config.absolute())}
         self.size = len(bed.hosts)

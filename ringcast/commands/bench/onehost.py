@@ -1,4 +1,4 @@
-"""The site of a benchmark on one host: ringcast and its peers as each is by default among processes of one machine."""
+"""Run a benchmark on one host: ringcast and its peers, each with its defaults between processes of one machine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LOOK = 0.05  # seconds between two looks whether all processes of a peer have en
 
 
 class OneHost:
-    """The machine on which this runs; see `orchestrate.Site`. No links are watched: memory has no meter."""
+    """The machine of this process; see `orchestrate.Site`. There is no meter, as memory has no counters of bytes."""
 
     rate: int | None = None
     meter: Meter | None = None
 
     def __init__(self, size: int, folder: Path) -> None:
-        """`folder` is for files of the peers, as long as their ranks live."""
+        """Start `size` ranks of each system; `folder` is for files of the peers while their ranks live."""
         self.size = size
         self._folder = folder
 
@@ -55,12 +55,12 @@ class OneHost:
 
 
 def _start(_: int, command: Sequence[str], /, **options: Any) -> subprocess.Popen[Any]:
-    # In a session of its own: Ctrl-C is for the benchmark, which then ends the jobs in its own time.
+    # In a session of its own, so that Ctrl-C reaches only the benchmark, which then ends the jobs in order.
     return subprocess.Popen(command, start_new_session=True, **options)
 
 
 def _end(folder: Path) -> None:
-    """End all processes of a peer that outlive its ranks; those that clean up after them have GRACE for it."""
+    """End all processes of a peer that outlive its ranks; they have GRACE seconds to clean up."""
     tags = {f"TMPDIR={folder}".encode()}
     deadline = time.monotonic() + GRACE
     while members((), tags) and time.monotonic() < deadline:

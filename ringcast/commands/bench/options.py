@@ -1,4 +1,4 @@
-"""The options of `ringcast bench`: what they mean, and what is refused before anything is started."""
+"""Parse the options of `ringcast bench`, and refuse impossible ones before anything is started."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Refused(Exception):
 
 
 def understand(argv: Sequence[str], config: WorkerConfig) -> tuple[argparse.Namespace, list[Case]]:
-    """Return what the arguments say, and the cases that they ask for.
+    """Return the parsed arguments, and the cases that they ask for.
 
     Raises:
-        Refused: it cannot be done.
+        Refused: the arguments cannot be followed.
         ConfigError: the file with the constants of the network is not usable.
     """
     options = _parser().parse_intermixed_args(argv)
@@ -57,7 +57,7 @@ def understand(argv: Sequence[str], config: WorkerConfig) -> tuple[argparse.Name
 
 
 def reason_not(options: argparse.Namespace) -> str:
-    """Return why a result could not be written, or nothing; asked before hours of measuring."""
+    """Return why a result could not be written, or ""; asked before hours of measuring."""
     paths = {name: path for name in ("json", "plot", "trace") if (path := getattr(options, name)) is not None}
     for name, path in paths.items():
         if problem := output_files.reason_not(path):
@@ -192,7 +192,7 @@ def _where(options: argparse.Namespace, config: WorkerConfig) -> tuple[int, int 
 
 
 def _check_place(options: argparse.Namespace, config: WorkerConfig) -> None:
-    """Refuse more than one place, or none, and what does not go with it."""
+    """Refuse more than one place, or none, and options that do not fit the place."""
     if options.bed and options.one_host:
         raise Refused("--hosts-bed and --one-host are two places; give one of them")
     given = "--hosts-bed" if options.bed else "--one-host" if options.one_host else ""

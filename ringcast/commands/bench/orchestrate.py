@@ -1,7 +1,7 @@
-"""Measure several systems on the same hosts, in turn, so that drift of the machine hits all alike.
+"""Measure several systems on the same hosts, in turn, so that drift of the machine affects all equally.
 
-The ranks of all systems live side by side; those that are not measured sleep. The repetitions of a case come in a few
-turns; in each turn every system has its share, and the order rotates.
+The ranks of all systems live side by side; only the ranks of one system work, the others sleep. The repetitions of a
+case come in a few turns; in each turn every system has its share, and the order rotates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Site(Protocol):
     Attributes:
         size: number of ranks of each system.
         rate: of the links, in bit/s; None if there are none, or it is not known.
-        meter: reads what the links have carried; None if there are none to be watched.
+        meter: reads the bytes that the links have carried; None if the site has no counters.
     """
 
     @property
@@ -45,27 +45,27 @@ class Site(Protocol):
     def meter(self) -> Meter | None: ...
 
     def ours(self) -> Launch:
-        """Return what starts the ranks of ringcast."""
+        """Return the launch of ringcast's ranks."""
 
     def peer(self, name: str, folder: Path, stack: ExitStack, /) -> Launch:
-        """Return what starts the ranks of a peer.
+        """Return the launch of a peer's ranks.
 
         Args:
             name: of `peers.PEERS`.
-            folder: an existing directory, private to this user, which is there until all ranks are.
-            stack: ends what the ranks need until then.
+            folder: an existing directory, private to this user, which stays until all ranks have connected.
+            stack: ends the helpers of the start after that.
 
         Raises:
-            PeerMissing: it is not installed and cannot be.
+            PeerMissing: the peer is not installed and cannot be.
         """
 
     def objection(self, hosts: Sequence[str], /) -> str:
-        """Return why ranks on these hosts, by rank, cannot be measured; "": they can."""
+        """Return why ranks on these hosts (by rank) cannot be measured; "" if they can."""
 
 
 @dataclass
 class Contestant:
-    """A system, its job, what started it, and, once it has no job any more, why."""
+    """A system, its job, the command that started it, and the problem by which it has lost its job."""
 
     name: str
     job: BenchJob | None = None
@@ -73,7 +73,7 @@ class Contestant:
     command: str = ""
 
     def drop(self, problem: str) -> None:
-        """Leave the race."""
+        """End the job of this system, because of a problem; its rows name the problem."""
         self.problem = problem
         if self.job is not None:
             self.job.close(patience=0)
@@ -98,11 +98,11 @@ class SideBySide:
         self.rate = site.rate
 
     def measure(self, systems: Sequence[str], cases: Sequence[Case]) -> Iterator[Measurement]:
-        """Yield what every case took on every system, case by case; all jobs end with the iterator.
+        """Yield the measurements of every case on every system, case by case; all jobs end with the iterator.
 
         Args:
             systems: "ringcast" and names of `peers.PEERS`.
-            cases: what to do.
+            cases: to measure.
         """
         with ExitStack() as stack:
             contestants = [_enter(stack, self._site, name) for name in systems]
@@ -126,13 +126,13 @@ class SideBySide:
 
 
 def compete(contestants: Sequence[Contestant], cases: Sequence[Case], meter: Meter | None) -> Iterator[Measurement]:
-    """Yield what every case took on every contestant; one that is lost is dropped, and its rows say why."""
+    """Yield the measurements of every case on every contestant; a lost contestant is dropped, and its rows say why."""
     for case in cases:
         runs = [Run() for _ in contestants]
         for one, run in zip(contestants, runs, strict=True):
             _guard(one, run, _prepare, case)
         for turn, share in enumerate(shares(case.repeat)):
-            warmup = case.warmup if turn == 0 else int(share > 1)  # short ones: caches belong to the last one's turn
+            warmup = case.warmup if turn == 0 else int(share > 1)  # short ones: the caches hold another system's data
             for i in range(len(contestants)):
                 which = (i + turn) % len(contestants)
                 _guard(contestants[which], runs[which], _measure, meter, warmup, share)
@@ -141,7 +141,7 @@ def compete(contestants: Sequence[Contestant], cases: Sequence[Case], meter: Met
 
 
 def shares(repeat: int) -> list[int]:
-    """Return how many repetitions each turn has.
+    """Return the number of repetitions of each turn.
 
     >>> shares(3), shares(12)
     ([1, 1, 1], [3, 3, 2, 2, 2])
@@ -151,7 +151,7 @@ def shares(repeat: int) -> list[int]:
 
 
 def _guard(one: Contestant, run: Run, act: Callable[..., str], *arguments: Any) -> None:
-    """Let a contestant do something, if all is well with it and its run; note what goes wrong."""
+    """Let a contestant act, unless it or its run has a problem; note a new problem."""
     if one.job is None or one.problem or run.problem:
         run.problem = run.problem or one.problem
         return
@@ -172,7 +172,7 @@ def _prepare(job: BenchJob, _: Run, case: Case) -> str:
         return ""
     answers = job.ask("check")
     if problem := _first(answers, "error"):
-        raise JobLost(problem)  # whatever state its ranks are in now
+        raise JobLost(problem)  # the state of its ranks is not known now
     wrong = _first(answers, "wrong")
     return f"wrong result: {wrong}" if wrong else ""
 
@@ -192,7 +192,7 @@ def _measure(job: BenchJob, run: Run, meter: Meter | None, warmup: int, repeat: 
 
 
 def _first(answers: Sequence[Mapping[str, Any]], name: str) -> str:
-    """Return what the lowest rank says that has `name` in its answer, with the rank; "" if none has."""
+    """Return the value of `name` in the first answer that has it, with the rank; "" if no answer has it."""
     return next((f"rank {rank}: {answer[name]}" for rank, answer in enumerate(answers) if name in answer), "")
 
 
@@ -204,7 +204,7 @@ def _result(one: Contestant, run: Run, case: Case, *, watched: bool) -> Measurem
 
 
 def _detour(run: Run, case: Case) -> str:
-    """Return a complaint if less went over the busiest link than the case needs, whatever the algorithm."""
+    """Return a complaint if fewer bytes went over the busiest link than the case needs with any algorithm."""
     needed = run.calls * (busiest(case) or 0)
     if run.carried >= needed:
         return ""
@@ -225,7 +225,7 @@ def _enter(stack: ExitStack, site: Site, name: str) -> Contestant:
 
 
 def _job(stack: ExitStack, site: Site, name: str) -> tuple[BenchJob, str]:
-    """Start a system on the site, until the end of `stack`; return its job, and what started it."""
-    with tempfile.TemporaryDirectory(prefix="rb-") as folder:  # not needed any more when all ranks are there
+    """Start a system on the site, until the end of `stack`; return its job, and the command that started it."""
+    with tempfile.TemporaryDirectory(prefix="rb-") as folder:  # not needed any more when all ranks have connected
         launch = site.ours() if name == OURS else site.peer(name, Path(folder), stack)
         return stack.enter_context(BenchJob(site.size, launch.start)), launch.command

@@ -1,12 +1,12 @@
-"""The libraries that ringcast is compared with: what installs them, and what starts their ranks.
+"""Install the libraries that ringcast is compared with, and build the commands that start their ranks.
 
-Each lives in a virtual environment of its own, in the user's cache. It is made when it is first asked for, and stays as
-it is, with the versions of that day, until its folder is deleted. Which build of a version it gets is for pip and the
-index to say: torch, which has Gloo, can be one of several gigabytes with libraries for GPUs, which are not used here.
+Each peer lives in a virtual environment of its own, in the user's cache. It is installed when it is first needed, and
+stays as it is, with the versions of that day, until its folder is deleted. pip and the index choose the build of a
+version: torch, which has Gloo, can take several gigabytes with libraries for GPUs, which are not used here.
 
-Ranks get an environment that has nothing of the user's settings in it. On emulated hosts all go over TCP and nothing
-else, and those that wait by polling are told to give way to others, as several hosts share a processor there. On one
-host they are as their defaults are, which for the MPI libraries is shared memory.
+Ranks get an environment without the user's settings. On emulated hosts all peers use TCP only, and peers that wait by
+polling are set to yield the processor, as several hosts share a processor there. On one host they keep their defaults,
+which for the MPI libraries is shared memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ringcast.errors import RingcastError
 
 INSTALL_TIME = 1800.0  # seconds for pip to fetch and install a peer
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-PLACES = ("PATH", "HOME", "TMPDIR")  # variables that every peer has, and none is tuned by
+PLACES = ("PATH", "HOME", "TMPDIR")  # variables that every peer gets, without effect on its speed
 
 
 class PeerMissing(RingcastError):
@@ -36,20 +36,20 @@ class PeerMissing(RingcastError):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A library, in the words of pip; how its ranks are started; and what its environment must say.
+    """A library: its requirements for pip, the start of its ranks, and its variables.
 
     Attributes:
-        requirements: what pip installs.
-        script: which of `ringcast.commands.bench.systems` makes it a system under test.
-        mpirun: the program that starts all ranks; "": each rank is started by itself.
-        between_hosts: options of that program for one rank on each of some hosts, of which it runs on the first; given
-            the hosts' names and a program to be called in place of ssh.
-        on_one_host: options of that program on one host.
+        requirements: for pip.
+        script: the file in `ringcast.commands.bench.systems` that makes it a system under test.
+        mpirun: the program that starts all ranks; "": each rank is started alone.
+        between_hosts: returns options of `mpirun` for one rank on each of several hosts, when it runs on the first; its
+            arguments are the hosts' names and a program to be called in place of ssh.
+        on_one_host: options of `mpirun` on one host.
         settings: variables.
         tcp_settings: variables on emulated hosts, beside `settings`.
-        interface: the variable that names the network interface, if there is one to be set.
-        in_memory: whether it only copies within each rank's memory, so that there is nothing to do for links.
-        size: what is to be said of its size before pip begins; "": nothing.
+        interface: the variable that names the network interface; "" if there is none.
+        in_memory: whether it only copies within each rank's memory, and uses no links.
+        size: a warning about its size, printed before pip begins; "": none.
     """
 
     requirements: tuple[str, ...]
@@ -150,7 +150,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
             ("hivemind==1.1.12", "numpy", TORCH),
             "hivemind_average.py",
             settings=TORCH_SETTINGS,
-            interface=GLOO_INTERFACE,  # ranks meet, and begin each repetition together, by Gloo
+            interface=GLOO_INTERFACE,  # ranks find each other, and begin each repetition together, by Gloo
             size=TORCH_SIZE,
         ),
         "numpy": Peer(("numpy",), "numpy_copy.py", in_memory=True),
@@ -159,15 +159,15 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
 
 
 def worker(name: str, venv: Path, socket: Path) -> list[str]:
-    """Return the command of a rank that takes its orders from the Unix socket at `socket`."""
+    """Return the command of a rank that reads commands from the Unix socket at `socket`."""
     script = Path(systems.__file__).with_name(PEERS[name].script)
     return [str(venv / "bin/python"), str(script), name, str(socket)]
 
 
 def on_bed(name: str, venv: Path) -> dict[str, str]:
     """Return the whole environment of a peer's programs on emulated hosts."""
-    # Every host has a /dev/shm of its own, which vanishes with it. All other files are the machine's, and those that
-    # libraries name after process numbers would collide, as each host counts its own.
+    # Every host has a /dev/shm of its own, which vanishes with it. All other files are the machine's, and files that
+    # libraries name after process numbers would collide, as each host has process numbers of its own.
     return {**_environment(name, venv, Path("/dev/shm"), "e0"), **PEERS[name].tcp_settings}
 
 
@@ -193,20 +193,21 @@ def cache() -> Path:
 
 
 def install(name: str, folder: Path | None = None) -> Path:
-    """Return the virtual environment of a peer below `folder` (default: `cache()`); made if it is not there.
+    """Return the virtual environment of a peer below `folder` (default: `cache()`); make it if it is not there.
 
-    That takes some minutes and 50 MB to 1 GB of disk, for gloo several GB where pip gets torch with libraries for GPUs.
-    Standard error says so before. What is there stays as it is until its folder is deleted.
+    The installation takes some minutes and 50 MB to 1 GB of disk, for gloo several GB where pip gets torch with
+    libraries for GPUs; a line on standard error announces it. An existing environment stays as it is until its folder
+    is deleted.
 
     Raises:
-        PeerMissing: it is not there and cannot be made; says why.
+        PeerMissing: the environment is not there and cannot be made; the text says why.
     """
     venv = (folder or cache()) / name
     requirements = " ".join(PEERS[name].requirements)
     try:
         venv.parent.mkdir(parents=True, exist_ok=True)
         with open(venv.with_name(f"{name}.lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second finds it installed
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits, and finds the peer installed
             complete = venv / "complete"  # written last
             if not complete.exists() or complete.read_text() != requirements:
                 print(f"ringcast bench: {_announcement(name, venv)}", file=sys.stderr, flush=True)
@@ -233,7 +234,7 @@ def _make(venv: Path, requirements: Sequence[str]) -> None:
 
 
 def _reason(error: OSError | subprocess.SubprocessError) -> str:
-    """Return the last thing that a command said which failed, or else the error itself."""
+    """Return the last line of output of a failed command, or else the error itself."""
     said = error.stderr or error.stdout if isinstance(error, subprocess.CalledProcessError) else None  # venv: stdout
     lines = [line for line in (said or "").splitlines() if line.strip()]
     return next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else str(error))

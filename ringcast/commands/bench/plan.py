@@ -1,4 +1,4 @@
-"""The cases that a command line asks for; some are refused before anything is started."""
+"""Make the cases that a command line asks for, and refuse impossible ones before anything is started."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ringcast.commands.bench.cases import EMPTY, IRREGULAR, PARTED, REGULAR, Cas
 from ringcast.commands.bench.limits import wire_limit
 from ringcast.commands.bench.systems.workload import COMBINING, POINT_TO_POINT
 
-ITEM = 8  # bytes of a float64, that the combining collectives add or merge
+ITEM = 8  # bytes of a float64, which the combining collectives add or merge
 
 # Seconds for the repetitions of one case and system on the way to a result; at least LEAST of them, at most MOST.
 BUDGET = 1.0
 LEAST, MOST = 5, 50
-OVERHEAD = 0.002  # seconds that a repetition takes beside moving data
+OVERHEAD = 0.002  # seconds of a repetition beside the movement of data
 LOCAL_RATE = 8_000_000_000  # bit/s, where the rate is not known: the order of magnitude of sockets on one machine
 
-# --tune tries these multiples of the block count that an algorithm gets by itself, unless the algorithm as it is takes
-# more than HOPELESS times as long as the best one does: then another block count will not save it.
+# --tune tries these multiples of an algorithm's automatic block count, unless the algorithm with this count takes more
+# than HOPELESS times as long as the best algorithm: then another block count will not help.
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 HOPELESS = 2.0
 
@@ -39,7 +39,7 @@ class Wish:
     algorithm: str | None = None
     nblocks: int | None = None
     check: bool = False
-    warmup: int | None = None  # None: as `repetitions` says
+    warmup: int | None = None  # None: the number from `repetitions`
     repeat: int | None = None
 
 
@@ -47,7 +47,7 @@ def cases(wish: Wish, size: int, rate: int | None) -> list[Case]:
     """Return the cases for `size` ranks on links of `rate` bit/s (None: not known), in the order of the report.
 
     Raises:
-        ValueError: a collective cannot be done as wished; the message says why, and what is possible.
+        ValueError: a collective cannot be done as wished; the text says why, and what is possible.
     """
     made = [
         _repeated(case, wish, rate)
@@ -67,7 +67,7 @@ def _over_sizes(wish: Wish, collective: str, distribution: str, size: int) -> It
 
 
 def _rounded(collective: str, m: int, p: int) -> int:
-    """Return `m` rounded down to whole items, or to parts that are equal where they must be; at least one of these."""
+    """Return `m` rounded down to whole items, or to equal parts where parts must be equal; at least one of them."""
     unit = ITEM if collective in COMBINING else p if collective in REGULAR else 1
     return max(m // unit, 1) * unit
 
@@ -75,7 +75,7 @@ def _rounded(collective: str, m: int, p: int) -> int:
 def _parts(collective: str, distribution: str, m: int, p: int) -> tuple[int, ...]:
     if collective not in PARTED:
         return ()
-    if collective in COMBINING:  # as even as whole items allow, the first ranks get one more: MPI's block form
+    if collective in COMBINING:  # as even as whole items allow, one more for the first ranks: MPI's block form
         each, more = divmod(m // ITEM, p)
         return tuple(ITEM * (each + (r < more)) for r in range(p))
     return distributions.parts(distribution or "regular", m, p)
@@ -91,7 +91,7 @@ def _repeated(case: Case, wish: Wish, rate: int | None) -> Case:
 
 
 def repetitions(case: Case, rate: int | None) -> tuple[int, int]:
-    """Return how often to do a case untimed and timed: what fits into BUDGET seconds if all goes well.
+    """Return the numbers of untimed and timed repetitions of a case; they fit into BUDGET seconds if all goes well.
 
     >>> repetitions(Case("bcast", 8, 10_000_000), 100_000_000), repetitions(Case("bcast", 8, 1000), 100_000_000)
     ((1, 5), (5, 50))
@@ -104,7 +104,7 @@ def repetitions(case: Case, rate: int | None) -> tuple[int, int]:
 
 
 def _check(case: Case) -> None:
-    """Refuse what no algorithm can do.
+    """Refuse a case that no algorithm can do.
 
     Raises:
         ValueError: see `cases`.
@@ -119,7 +119,7 @@ def _check(case: Case) -> None:
 
 
 def _choice(case: Case) -> tuple[str, int]:
-    """Return an algorithm and block count that fit the case's wishes. Which are legal is independent of the network."""
+    """Return an algorithm and block count that fit the case's wishes; legality does not depend on the network."""
     item = ITEM if case.collective in COMBINING else 1
     facts = CallFacts(
         size=case.size,
@@ -127,7 +127,7 @@ def _choice(case: Case) -> tuple[str, int]:
         itemsize=item,
         root=case.root,
         counts=tuple(part // item for part in case.parts),
-        exact=case.collective not in COMBINING,  # a sum of floats is not
+        exact=case.collective not in COMBINING,  # a sum of floats is not exact
     )
     return choose(case.collective, facts, NETWORKS[TRANSPORT], algorithm=case.algorithm, nblocks=case.nblocks)
 
@@ -149,9 +149,9 @@ def _legal(case: Case) -> bool:
 
 
 def around(case: Case, measured: Sequence[Measurement]) -> list[Case]:
-    """Return the ways to do `case` that may be the best; `measured` are those of `by_hand`.
+    """Return the ways to do `case` that may be the best; `measured` has the measurements of `by_hand`.
 
-    That is each algorithm that is not hopeless, with the number of blocks that it had, and with more and fewer.
+    These are all algorithms that are not hopeless, with their measured number of blocks, and with more and fewer.
     """
     good = [one for one in measured if one.seconds]
     best = min((min(one.seconds) for one in good), default=0.0)

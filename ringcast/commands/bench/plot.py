@@ -1,4 +1,4 @@
-"""Time against bytes, both logarithmic, as in the figures of the papers: a panel per collective, a line per system."""
+"""Plot time against bytes, both logarithmic, as the papers do: a panel per collective, a line per system."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKERS = "osD^vP"
 
 
 def reason_not(path: Path) -> str:
-    """Return why nothing could be drawn into `path`, or nothing; asked before hours of measuring."""
+    """Return why no plot could be drawn into `path`, or ""; asked before hours of measuring."""
     if importlib.util.find_spec("matplotlib") is None:
         return f"a plot needs matplotlib, which is not installed: {how_to_install('matplotlib')}"
     if path.suffix.removeprefix(".") not in FORMATS:
@@ -36,7 +36,7 @@ def draw(path: Path, rows: Sequence[Row], heading: str) -> None:
     """Draw the rows that have figures; the file is whole, or as it was before.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def draw(path: Path, rows: Sequence[Row], heading: str) -> None:
     panels = _panels(rows)
     across, down = min(ACROSS, len(panels)), ceil(len(panels) / ACROSS)
     figure = Figure(figsize=(PANEL[0] * max(across, 1), PANEL[1] * max(down, 1) + 0.3), layout="constrained")
-    FigureCanvasAgg(figure)  # draws without a screen, whatever the user's settings are
+    FigureCanvasAgg(figure)  # draws without a screen, with any settings of the user's
     figure.suptitle(heading, fontsize="medium")
     systems = list(dict.fromkeys(_system(row) for row in rows if row.median))
     for i, (name, shown) in enumerate(panels.items()):
@@ -53,7 +53,7 @@ def draw(path: Path, rows: Sequence[Row], heading: str) -> None:
 
 
 def _panels(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
-    """Return the rows of each panel; without bytes (barrier) there is nothing to draw."""
+    """Return the rows of each panel; rows without bytes (barrier) are left out."""
     panels: dict[str, list[Row]] = {}
     for row in rows:
         if row.median and row.case.nbytes:

@@ -1,4 +1,4 @@
-"""Waiting for the first of several files, sockets or processes."""
+"""Wait for the first of several files, sockets or processes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def ready(sources: Iterable[Any], timeout: float | None = None) -> list[Any]:
-    """Wait, at most `timeout` seconds, until something can be read from one of `sources`; return those.
+    """Wait, at most `timeout` seconds, until a source can be read; return all sources that can.
 
-    Sources are file descriptors (of a process: `os.pidfd_open`) or have a method `fileno`. At its end, a source is
-    ready. Unlike select.select this knows no largest descriptor.
+    Sources are file descriptors (of a process: `os.pidfd_open`) or have a method `fileno`. A source at its end counts
+    as readable. Unlike select.select this has no limit on the numbers of descriptors.
     """
     with selectors.DefaultSelector() as selector:
         for source in sources:

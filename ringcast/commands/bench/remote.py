@@ -1,4 +1,4 @@
-"""Starts what programs on emulated hosts want to have started on other hosts: the other end of `systems.agent`."""
+"""Start commands on emulated hosts for programs on other emulated hosts: the other end of `systems.agent`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ringcast.net.ssh import FAILED
 
 
 class RemoteStarter:
-    """Runs commands on the hosts of a bed for agents; a context manager, at whose end all of them are killed.
+    """Runs commands on the hosts of a bed for agents; a context manager, which kills all of them at its end.
 
     Attributes:
         agent: a program to be called in place of ssh: [OPTION …] HOST COMMAND …
@@ -57,7 +57,7 @@ class RemoteStarter:
         self._acceptor.start()
 
     def close(self) -> None:
-        """Kill what was started, and wait until it has ended; idempotent."""
+        """Kill the started commands, and wait until they have ended; idempotent."""
         if self._listener.fileno() < 0:
             return
         os.close(self._closing)

@@ -1,4 +1,4 @@
-"""The text of the benchmark: lines that begin with # describe, the others are rows of a table."""
+"""Write the text of the benchmark: lines that begin with # are descriptions, the others are rows of a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; the width holds the title and what usually stands below it."""
+    """A column of a table; the width is enough for the title and usual cells."""
 
     title: str
     width: int
@@ -44,7 +44,7 @@ REPETITIONS = (Column("reps", 6, lambda row: str(row.repetitions)),)
 
 
 def columns(collective: str) -> tuple[Column, ...]:
-    """Return what the table of a collective shows beside size and system."""
+    """Return the columns of a collective's table beside size and system."""
     shown = {"latency": (), "bandwidth": BANDWIDTH}.get(collective, COLLECTIVE)
     return (*TIMES, *shown, *REPETITIONS)
 
@@ -82,7 +82,7 @@ def known(number: int | None) -> str:
 
 
 def heading(version: str, size: int, place: str, command: str, when: datetime) -> list[str]:
-    """Return the first lines: what was done where, and what the columns mean."""
+    """Return the first lines: version, place and command of the measurement, and the meaning of the columns."""
     return [
         f"# ringcast bench {version}, {when.astimezone().isoformat(timespec='seconds')}",
         f"# {size} rank{'s' * (size != 1)} {place}",
@@ -96,12 +96,12 @@ def heading(version: str, size: int, place: str, command: str, when: datetime) -
 
 
 def constants(network: Network) -> list[str]:
-    """Return the constants of the network as a configuration file has them, behind #."""
+    """Return the constants of the network in the form of a configuration file, behind #."""
     return [f"# {line}".rstrip() for line in network_file.text(network, TRANSPORT).splitlines()]
 
 
 def table(rows: Iterator[Row]) -> Iterator[tuple[Row, list[str]]]:
-    """Yield each row with the lines that it adds: its own, after a title where another table begins."""
+    """Yield each row with its lines: the row's own, after a title where another table begins."""
     current = ""
     for row in rows:
         lines = []
@@ -125,7 +125,7 @@ def _title(row: Row) -> list[str]:
 
 
 def line(row: Row) -> str:
-    """Return the row; in words where there are no figures that can be believed."""
+    """Return the row as a line; a sentence where there are no credible figures."""
     left = "".join(column.text(row).ljust(column.width) for column in NAMES)
     if row.problem:
         return f"{left}{escaped(row.problem)}"
@@ -157,7 +157,7 @@ def comparison(rows: Sequence[Row]) -> list[str]:
 
 
 def ending(rows: Sequence[Row]) -> list[str]:
-    """Return the last lines: versions, the commands that started the systems, and whom not to believe."""
+    """Return the last lines: versions, commands that started the systems, and systems without credible figures."""
     versions = {row.system: row.version for row in rows if row.version and row.system != OURS}
     commands = {row.system: row.command for row in rows if row.command}
     caught = dict.fromkeys(row.system for row in rows if row.problem.startswith(AROUND))

@@ -1,4 +1,4 @@
-"""The command `ringcast bench`: where to measure, and what becomes of the results."""
+"""Run `ringcast bench`: choose the place of measurement, and print and write the results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ringcast.procs.portable import processors
 def main(argv: Sequence[str]) -> int:
     """Run the command with the arguments after `ringcast bench`; returns its exit code.
 
-    In a launched job every rank calls this, and rank 0 speaks.
+    In a launched job every rank calls this, and rank 0 prints.
     """
     try:
         config = from_environment()
@@ -61,10 +61,10 @@ def main(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end this process as Ctrl-C does, so that no directory is left; in a job the launcher sees to that."""
+    """Let SIGTERM end this process as Ctrl-C does, so that no directory is left; in a job the launcher removes them."""
 
     def end(number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second one must not cut the cleaning up short
+        signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
         raise SystemExit(128 + number)
 
     previous = signal.signal(signal.SIGTERM, end)
@@ -76,7 +76,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 def _in_job(options: argparse.Namespace, cases: Sequence[Case], config: WorkerConfig, argv: Sequence[str]) -> int:
     with init() as comm:
-        # Files are written on the host of rank 0 only; all must know before any of them begins.
+        # Rank 0's host alone writes files; all ranks must know whether it can before any of them begins.
         problem = comm.bcast(reason_not(options) if comm.rank == 0 else None)
         if problem:
             return refuse(COMMAND, problem) if comm.rank == 0 else USAGE
@@ -87,7 +87,7 @@ def _in_job(options: argparse.Namespace, cases: Sequence[Case], config: WorkerCo
 
 
 def _description(comm: Communicator, config: WorkerConfig) -> str:
-    """Return where the ranks are, and by which constants they choose; on ranks but 0 of no use."""
+    """Return a description of the ranks' hosts and of the constants of their choice; only rank 0 uses it."""
     hosts = comm.gather(socket.gethostname()) or ()
     constants = config.file or "the transport's defaults"
     return f"on {', '.join(sorted(set(hosts)))}, over {config.medium}; constants of the network: {constants}"
@@ -102,7 +102,7 @@ def _by_itself(options: argparse.Namespace, cases: Sequence[Case], config: Worke
             if options.one_host:
                 return _on_one_host(options, cases, config, argv, Path(folder))
             return _on_bed(options, cases, config, argv, Path(folder))
-    except RingcastError as error:  # no bed can be made, or no trace; the table has nowhere to go
+    except RingcastError as error:  # no bed or no trace can be made, so there is no table
         return refuse(COMMAND, error, FAILED)
     except KeyboardInterrupt:
         return 130
@@ -142,14 +142,14 @@ def _heading(cases: Sequence[Case], where: str, argv: Sequence[str]) -> list[str
 def _say(lines: Sequence[str]) -> None:
     try:
         print(*lines, sep="\n", flush=True)
-    except BrokenPipeError:  # nobody reads on, which ends every command alike
+    except BrokenPipeError:  # the reader has gone, which ends every command in the same way
         raise
     except OSError as error:
         raise RingcastError(f"the table cannot be written: {error.strerror}") from None
 
 
 def _bench(options: argparse.Namespace, cases: Sequence[Case], place: Runner, where: str, *, speaks: bool) -> int:
-    """Measure, tell, write; every rank of a job measures, and one `speaks`."""
+    """Measure, print and write; every rank of a job measures, and only one `speaks`."""
 
     def tell(line: str) -> None:
         if speaks:
@@ -173,7 +173,7 @@ def _bench(options: argparse.Namespace, cases: Sequence[Case], place: Runner, wh
 
 
 def _written(path: Path, write: Callable[[], None]) -> bool:
-    """Write a file; if that fails say why, as the other files may go well."""
+    """Write a file; print an error if this fails, as other files may still be written."""
     try:
         write()
     except OSError as error:
@@ -194,7 +194,7 @@ def _main_table(place: Runner, cases: Sequence[Case], systems: Sequence[str], te
 
 
 def _traced(place: Runner, cases: Sequence[Case], tell: Callable[[str], None]) -> list[list[Event]]:
-    """Return the events of all cases by rank, one case after the other, and tell how the time of each was spent."""
+    """Return the events of all cases by rank, one case after the other, and print how the time of each was spent."""
     everything: list[list[Event]] = [[] for _ in range(cases[0].size)]
     for case, events in zip(cases, place.trace(cases), strict=True):
         tell("")

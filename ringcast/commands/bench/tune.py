@@ -1,4 +1,4 @@
-"""The automatic choice beside the best that can be picked by hand: algorithm and number of blocks."""
+"""Compare the automatic choice of algorithm and number of blocks with the best choice by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ringcast.commands.bench.figures import TUNE, Row, judge
 from ringcast.commands.bench.report import choices, choices_title
 from ringcast.events import Event
 
-PROBES = 3  # repetitions, at least, that tell whether an algorithm is worth a search for its best number of blocks
+PROBES = 3  # least repetitions that decide whether to search an algorithm's best number of blocks
 
 
 class Runner(Protocol):
@@ -26,17 +26,17 @@ class Runner(Protocol):
     rate: int | None
 
     def measure(self, systems: Sequence[str], cases: Sequence[Case]) -> Iterator[Measurement]:
-        """Yield, case by case, what it took on each system."""
+        """Yield, case by case, the measurement on each system."""
 
     def trace(self, cases: Sequence[Case]) -> Iterator[list[list[Event]]]:
         """Yield the events of all ranks in one repetition of each case by ringcast."""
 
 
 def tune(place: Runner, cases: Sequence[Case], tell: Callable[[str], None]) -> list[Row]:
-    """Measure each case once more by itself and by hand, tell how they compare, and return the rows of all.
+    """Measure each case with the automatic choice and by hand, print the comparison, and return all rows.
 
-    Every algorithm that can do the case is tried with the number of blocks that it gets by itself; those that are
-    not hopeless, with a quarter to four times as many. Cases that leave no choice are left out.
+    Every algorithm that can do the case is tried with its automatic number of blocks; algorithms that are not hopeless
+    also with a quarter to four times as many. Cases without a choice are left out.
     """
     cases = [case for case in cases if plan.by_hand(case)]
     probes = [

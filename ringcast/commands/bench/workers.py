@@ -11,7 +11,7 @@ from ringcast.commands.bench.bed import TRANSPORT, Bed
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import new_key
 
-# Variables that the job leaves as they are.
+# Variables that the job does not set.
 _OF_THE_USER = (
     *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
     *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE", "RINGCAST_SECURITY"),
@@ -26,8 +26,8 @@ def start_workers(
     Args:
         bed: the hosts.
         argv: the program, which calls `ringcast.init`.
-        env: the whole environment of the workers, without what tells them of the job.
-        hosts: the host of each rank, if not rank i is to be on host i.
+        env: the whole environment of the workers, without the variables of the job.
+        hosts: the host of each rank; by default rank i is on host i.
         options: further arguments of subprocess.Popen, such as the standard files.
 
     Raises:

@@ -1,5 +1,5 @@
-"""`ringcast calibrate`: measure the links of a job, and fit the constants of the cost model to what was measured.
+"""Implement `ringcast calibrate`: measure the links of a job, and fit the constants of the cost model to the times.
 
-`measure` runs collectives in a launched job, `fit` is a pure function of their times, `report` shows both beside each
-other, `command` is the command.
+`measure` runs collectives in a launched job, `fit` is a pure function of their times, `report` shows times and
+predictions side by side, `command` is the command.
 """

@@ -1,4 +1,4 @@
-"""The command `ringcast calibrate`, which every rank of a launched job runs; rank 0 reports."""
+"""Run `ringcast calibrate` on every rank of a launched job; rank 0 reports."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) -> int:
-    # Where files can be written is for rank 0 to say, and for all to know before they spend their time.
+    # Rank 0 checks whether the files can be written, and all ranks know the result before they spend their time.
     problem = comm.bcast(_reason_not(options) if comm.rank == 0 else None)
     if problem:
         if comm.rank == 0:
@@ -73,7 +73,7 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
     where = f"{transport}, {comm.size} ranks on {', '.join(sorted(set(hosts)))}"
     try:
         fitted = fit(samples, local, comm._group.network.ranks_per_cpu)
-        # Where no ranks share a host nothing moves within one; other jobs may have such ranks.
+        # Where no ranks share a host, the rate within hosts is not measured: other jobs get the usual one.
         network = replace(fitted, lookahead=lookahead, local=fitted.local or NETWORKS[transport].local)
         return _report(samples, network, options, transport, where)
     except (ValueError, OSError) as error:  # no fit; the file, or the disk
@@ -81,7 +81,7 @@ def _calibrate(comm: Communicator, options: argparse.Namespace, transport: str) 
 
 
 def _reason_not(options: argparse.Namespace) -> str:
-    """Return why what is asked for cannot work, or nothing."""
+    """Return why the wanted files cannot be written, or ""."""
     for path in filter(None, (options.output, options.plot)):
         if problem := output_files.reason_not(path):
             return problem

@@ -1,15 +1,15 @@
-"""The constants of a network from measured times.
+"""Fit the constants of a network to measured times.
 
-The cost model is the larger of two sums: what the rounds take, which is linear in the constants, and what the wire
-takes for all bytes. The factor of each constant in the time of a collective is what `ringcast.algorithms.cost.predict`
-says for a network where this constant is 1 and all others are 0: the model itself is nowhere repeated here.
+The cost model is the larger of two sums: the time of the rounds, which is linear in the constants, and the time of the
+wire for all bytes. `ringcast.algorithms.cost.predict` gives the factor of each constant in the time of a collective:
+its prediction for a network where this constant is 1 and all others are 0. So the model is not repeated here.
 
-No call is faster than the wire, so the wire takes for a byte what the fastest of all large calls took. The other
-constants make the sum of |ln(predicted / measured)| small over the calls that the wire does not explain, by least
-squares with weights that are made anew from the errors (iteratively reweighted least squares). A factor of two
-counts alike up and down; and the few times that were disturbed, or for which a round is not alpha plus bytes times
-beta, do not bend the constants for all others, as squares would let them. Where the model must give way, it is to be
-right for large messages, in which the number of blocks matters: the weight of a sample grows slowly with its size.
+No call is faster than the wire, so the time of the wire for a byte is the time per byte of the fastest large call. The
+other constants make the sum of |ln(predicted / measured)| small over the calls that the wire does not explain, by least
+squares with weights that are recomputed from the errors (iteratively reweighted least squares). A factor of two counts
+equally up and down; and a few disturbed times, or rounds that do not take alpha plus bytes times beta, do not distort
+the constants for all others, as plain squares would. Where the model cannot fit all samples, it should be right for
+large messages, where the number of blocks matters: the weight of a sample grows slowly with its size.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ringcast.algorithms import Params
 from ringcast.algorithms.cost import predict
 from ringcast.algorithms.network import Network
 
-_APART = "link_beta", "ranks_per_cpu"  # the first is found otherwise, the second is known of a job
+_APART = "link_beta", "ranks_per_cpu"  # the first is computed directly, a job knows the second
 _NAMES = tuple(field.name for field in fields(Network) if field.type == "float" and field.name not in _APART)
 _LOCAL = _NAMES.index("local")
-_NEEDED = ("alpha", "beta")  # a network where rounds or bytes cost nothing was not measured, but missed
-_ITERATIONS = 60  # the weights stay long before
-_NOISE = 0.02  # relative errors below this one are all the same
+_NEEDED = ("alpha", "beta")  # 0 for one of these would mean that the measurement failed
+_ITERATIONS = 60  # the weights converge much earlier
+_NOISE = 0.02  # smaller relative errors count as equal
 _GROWTH = 0.25  # exponent: 40 MB count ten times as much as 4 kB
-_NEAR = 0.8  # of a time: where the wire predicts that much it may be all that counts
-_LARGE = 1 << 20  # bytes over a link that are enough to tell what it carries
+_NEAR = 0.8  # of a time: where the wire predicts at least as much, it may explain all of it
+_LARGE = 1 << 20  # bytes over a link that are enough to measure its rate
 
 _Floats: TypeAlias = NDArray[np.float64]
 
@@ -59,19 +59,19 @@ class Sample:
     seconds: float
 
     def predicted(self, network: Network) -> float:
-        """Return the seconds that the cost model says."""
+        """Return the seconds that the cost model predicts."""
         return predict(self.collective, self.algorithm, self.params, self.nbytes, network)
 
     def error(self, network: Network) -> float:
-        """Return by how much the prediction is too high (or, below 0, too low), relative to what was measured."""
+        """Return the error of the prediction relative to the measured time; positive if the prediction is too high."""
         return self.predicted(network) / self.seconds - 1
 
 
 def fit(samples: Sequence[Sample], local: float = 0.0, ranks_per_cpu: float = 1.0) -> Network:
     """Return the constants that predict the times of `samples` best, none of them negative.
 
-    Constants that these cannot tell from others, or that would be negative, are 0; alpha and beta never are. If `local`
-    is given, it is kept. `ranks_per_cpu` is that of the job whose times they are.
+    Constants that the samples do not determine, or that would be negative, are 0; alpha and beta never are. If `local`
+    is given, it is kept. `ranks_per_cpu` comes from the measured job.
 
     Raises:
         ValueError: there are too few samples, or their times do not grow with rounds and bytes.
@@ -86,7 +86,7 @@ def fit(samples: Sequence[Sample], local: float = 0.0, ranks_per_cpu: float = 1.
     steps, link = factors[:, :-1], factors[:, -1]
     known = steps[:, _LOCAL] * local
     if local:
-        steps[:, _LOCAL] = 0.0  # so that it is not to be found
+        steps[:, _LOCAL] = 0.0  # takes the constant out of the fit
     large = link * seconds >= _LARGE
     link_beta = float(np.min(1 / link[large])) if large.any() else 0.0
     constants = _slopes(steps, known, link * link_beta, importance)
@@ -95,11 +95,11 @@ def fit(samples: Sequence[Sample], local: float = 0.0, ranks_per_cpu: float = 1.
 
 
 def _slopes(steps: _Floats, known: _Floats, floor: _Floats, importance: _Floats) -> _Floats:
-    """Return the constants of the rounds, which take what is `known` besides.
+    """Return the constants of the rounds; `known` is the known part of the rounds' times.
 
-    `floor` is what the wire predicts. All numbers are relative to the times that were measured.
+    `floor` has the predictions of the wire. All numbers are relative to the measured times.
 
-    What the wire explains is not known at first, and may change to and fro: of two starts the best iteration counts.
+    The calls that the wire explains are not known at first, and may oscillate: the best iteration of two starts counts.
 
     Raises:
         ValueError: as for `fit`.
@@ -126,8 +126,8 @@ def _slopes(steps: _Floats, known: _Floats, floor: _Floats, importance: _Floats)
 def _least_squares(factors: _Floats, target: _Floats, weights: _Floats) -> _Floats | None:
     """Return the constants c for which `weights` times (`factors` c - `target`) has the least squares, none negative.
 
-    None if the factors do not tell alpha and beta apart. The selections of constants that may be other than 0 are
-    tried, there are few; a part of one that will do cannot be better.
+    None if the factors do not determine alpha and beta. The few selections of constants that may differ from 0 are
+    tried; a subset of a selection with a positive solution cannot be better.
     """
     best: tuple[float, _Floats] | None = None
     needed = [i for i, name in enumerate(_NAMES) if name in _NEEDED]
@@ -150,8 +150,8 @@ def _least_squares(factors: _Floats, target: _Floats, weights: _Floats) -> _Floa
 
 
 def _positive(factors: _Floats, target: _Floats) -> _Floats | None:
-    """Return the c for which `factors` c is nearest to `target`; None if it is not positive, or one of many."""
-    scale = np.linalg.norm(factors, axis=0)  # a byte takes 1e-9 s, a round 1e-4: one yardstick for both
+    """Return the c for which `factors` c is nearest to `target`; None if c is not positive, or not unique."""
+    scale = np.linalg.norm(factors, axis=0)  # a byte takes 1e-9 s, a round 1e-4: scale both alike
     if not scale.all():
         return None
     solution, _, rank, _ = np.linalg.lstsq(factors / scale, target, rcond=1e-6)

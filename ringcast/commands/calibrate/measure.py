@@ -1,8 +1,8 @@
-"""Times of collectives on the real links of a job: over a grid of algorithms, numbers of blocks, and growing sizes.
+"""Measure collectives on the real links of a job: over a grid of algorithms, numbers of blocks, and growing sizes.
 
-All ranks must decide alike what comes next, and for how long. So all that is decided follows from the time of the
-slowest rank, which all of them know. Of the repetitions the fastest counts: whoever else uses the machines only adds to
-the times, and the constants are those of the links.
+All ranks must choose the same next case and its repetitions. So every decision follows from the time of the slowest
+rank, which all of them know. The fastest repetition counts: other programs on the machines only add to the times, and
+the constants are meant to describe the links.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ringcast.ops import MAX, SUM
 from ringcast.schedules.placement import Hosts
 
 SIZES = tuple(4**k << 10 for k in range(1, 8))  # bytes, 4 kB to 16 MB
-BLOCKS = 1 << 12, 1 << 19  # bytes: smaller and larger blocks are no choice for real messages
+BLOCKS = 1 << 12, 1 << 19  # bytes: real messages are not cut into smaller or larger blocks
 LONGEST = 2.0  # seconds that one repetition may be expected to take
 EACH = 0.15  # seconds for the repetitions of one case
-REPEAT = 2, 11  # how many these may be
+REPEAT = 2, 11  # the least and the most repetitions
 BUDGET = 60.0  # seconds for everything
 PIPELINE, BLOCK = 16, 1 << 15  # blocks, and bytes of each, with which a lookahead is tried
-LOOKAHEAD = 4 * BLOCK  # bytes; less than two blocks make two blocks meet without hiding anything
+LOOKAHEAD = 4 * BLOCK  # bytes; with less than two blocks, two blocks share a link and no latency is hidden
 TRIALS = 7
 WITHIN = 1 << 20, 1 << 24  # bytes that the ranks of a host gather from each other
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCase:
-    """A collective to be measured; `nbytes` is its whole buffer, `spike` that only rank 0 contributes."""
+    """A collective to be measured; `nbytes` is its whole buffer; `spike`: only rank 0 contributes."""
 
     collective: str
     algorithm: str
@@ -50,11 +50,11 @@ class CalibrationCase:
 
     @property
     def fits(self) -> bool:
-        """Whether the blocks of this size are such as the cost model would choose."""
+        """Whether the cost model would choose blocks of this size."""
         return self.nblocks == 1 or BLOCKS[0] <= self.nbytes // self.nblocks <= BLOCKS[1]
 
     def params(self, size: int, hosts: Hosts = ()) -> Params:
-        """Return what the cost model is told of it on `size` ranks."""
+        """Return the case's parameters for the cost model on `size` ranks."""
         return Params(size, 0, self.nblocks, self._counts(size), hosts=hosts)
 
     def _counts(self, size: int) -> tuple[int, ...]:
@@ -65,8 +65,8 @@ class CalibrationCase:
         return even(self.nbytes // 8, size) if self.collective == "reduce_scatter" else ()
 
 
-# With one contributor a round has one frame, with p it has p; a reduction combines what the others only move; in the
-# plain ring and on the plain circulant graph there are few rounds with large messages.
+# With one contributor a round has one frame, with p it has p; a reduction combines data that other collectives only
+# move; in the plain ring and on the plain circulant graph there are few rounds with large messages.
 KINDS = (
     *(CalibrationCase("allgatherv", "circulant_blocks", n, spike=True) for n in (1, 2, 8, 32, 128)),
     *(CalibrationCase("allgatherv", "circulant_blocks", n) for n in (1, 4, 16)),
@@ -77,19 +77,19 @@ KINDS = (
     CalibrationCase("reduce_scatter", "circulant"),
     CalibrationCase("reduce_scatter", "pipelined_ring", 2),
 )
-# What moves within hosts, which is only seen where hosts have several ranks.
+# For data that moves within hosts, which happens only where hosts have several ranks.
 SHARED = CalibrationCase("allgatherv", "full_lane"), CalibrationCase("reduce", "full_lane", 8)
 
 
 def kinds_of(size: int, hosts: Hosts) -> tuple[CalibrationCase, ...]:
-    """Return the kinds that tell the constants of a job whose ranks share hosts so."""
+    """Return the kinds of cases that determine the constants of a job with these hosts."""
     if not hosts or ALGORITHMS["reduce"]["full_lane"].fits(Params(size, hosts=hosts)):
         return KINDS
     return KINDS + SHARED
 
 
 def measure(comm: Communicator, tell: Callable[[CalibrationCase], None]) -> Iterator[Sample]:
-    """Yield the time of each case: of the fastest repetition, and in that of the slowest rank. Collective.
+    """Yield the time of each case: of the slowest rank in the fastest repetition. Collective.
 
     `tell` is called before each case. Takes not much more than BUDGET seconds.
     """
@@ -116,10 +116,10 @@ def measure(comm: Communicator, tell: Callable[[CalibrationCase], None]) -> Iter
 
 
 def local_rate(comm: Communicator) -> float:
-    """Return the seconds that a byte takes between ranks of one host; 0 where none share one. Collective.
+    """Return the seconds that a byte takes between ranks of one host; 0 if no ranks share a host. Collective.
 
-    The hosts measure at the same time, and the slowest rank of all counts, as in a collective of the whole job. Of two
-    sizes the difference is taken, without what a round takes.
+    The hosts measure at the same time, and the slowest rank of all counts, as in a collective of the whole job. The
+    difference between two sizes is taken, so that the time of a round cancels.
     """
     hosts = comm._group.hosts
     if not hosts:
@@ -140,8 +140,8 @@ def local_rate(comm: Communicator) -> float:
 def best_lookahead(comm: Communicator) -> int:
     """Return the lookahead in bytes that makes a pipeline of blocks faster by a fifth, or 0. Collective.
 
-    Its worth is not a term of the cost model: it hides latency where that is longer than a block takes, and elsewhere
-    lets two blocks share a link. So it is tried, in turn with none.
+    The cost model has no term for a lookahead: it hides a latency that is longer than the time of a block, and in other
+    networks it lets two blocks share a link. So it is tried, in turn with no lookahead.
     """
     protocol = comm._group.endpoint.protocol
     configured = protocol.lookahead
@@ -159,7 +159,7 @@ def best_lookahead(comm: Communicator) -> int:
 
 
 def _repetitions(comm: Communicator, call: Callable[[], object]) -> list[float]:
-    """Return the seconds of the slowest rank in each repetition; the first tells how many there can be."""
+    """Return the seconds of the slowest rank in each repetition; the first one decides the number of repetitions."""
     first = float(comm.allreduce(np.float64(_timed(comm, call)), MAX))
     least, most = REPEAT
     more = max(least, min(most, int(EACH / first))) - 1

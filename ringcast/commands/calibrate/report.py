@@ -1,4 +1,4 @@
-"""Measurements beside the predictions of the fitted constants: as a table, in a sentence, and as a plot."""
+"""Show measurements beside the predictions of the fitted constants: as a table, in a sentence, and as a plot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table(samples: Sequence[Sample], network: Network) -> str:
 
 
 def accuracy(samples: Sequence[Sample], network: Network) -> str:
-    """Return in one sentence how well the constants fit."""
+    """Return one sentence on the errors of the fit."""
     errors = [abs(sample.error(network)) for sample in samples]
     return f"of {len(errors)} times half are predicted within {median(errors):.0%}, all within {max(errors):.0%}"
 
@@ -56,7 +56,7 @@ def _contributors(sample: Sample) -> str:
 
 
 def _lines(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-    """Return the samples that differ in nothing but their size, by what they have in common."""
+    """Return the samples grouped into lines: the samples of a line differ only in their size."""
     lines: dict[str, list[Sample]] = {}
     for sample in sorted(samples, key=lambda s: s.nbytes):
         kind = f"{sample.collective} {sample.algorithm}, {_contributors(sample)}, n = {sample.params.nblocks}"

@@ -1,4 +1,4 @@
-"""How far the clocks of two machines are apart, from a few questions over a line of unknown delay."""
+"""Measure the offset between the clocks of two machines, by a few questions over a line of unknown delay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast.commands.doctor.finding import Finding, ok, warn
 
 QUESTIONS = 5
-MOST = 0.5  # seconds; what logs and traces of several hosts bear
+MOST = 0.5  # seconds; a larger offset confuses logs and traces of several hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Offset:
 
 
 def estimate(samples: Sequence[tuple[float, float, float]]) -> Offset:
-    """Return the offset from (when we asked, the other's answer, when we had it): that of the fastest answer.
+    """Return the offset by the fastest answer; a sample has the times of question, answer (other clock) and arrival.
 
-    The answer was given at some time between question and arrival, so that half the round trip bounds the error.
+    The other machine read its clock between question and arrival, so that half the round trip bounds the error.
 
     >>> estimate([(10.0, 15.5, 11.0), (12.0, 17.125, 12.25)])
     Offset(seconds=5.0, error=0.125)
@@ -32,12 +32,12 @@ def estimate(samples: Sequence[tuple[float, float, float]]) -> Offset:
 
 
 def measure(clock: Callable[[], float], ask: Callable[[], float]) -> Offset:
-    """Ask another clock a few times."""
+    """Return the offset of another clock after a few questions."""
     return estimate([(clock(), ask(), clock()) for _ in range(QUESTIONS)])
 
 
 def judge(offsets: Mapping[str, Offset]) -> Finding:
-    """Judge the clocks of all hosts by the two that are certainly the furthest apart."""
+    """Judge the clocks of all hosts by the two clocks with the largest certain difference."""
     late = min(offsets, key=lambda host: offsets[host].seconds + offsets[host].error)
     early = max(offsets, key=lambda host: offsets[host].seconds - offsets[host].error)
     apart = offsets[early].seconds - offsets[late].seconds

@@ -1,4 +1,4 @@
-"""The command `ringcast doctor`."""
+"""Run `ringcast doctor`: examine this machine or several hosts, and print the findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that is found out about one machine; and the answers to the questions of a doctor on another."""
+"""Examine one machine, and answer the questions of a doctor on another machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ringcast.commands.doctor.question import Question
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """One machine: its versions, where a rank would listen ("": nowhere) and the MTU there, and all findings."""
+    """One machine: its versions, the address at which a rank would listen ("": none), the MTU there, all findings."""
 
     name: str
     versions: Mapping[str, str]
@@ -27,17 +27,17 @@ class Examined:
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, object]:
-        """Return what `from_json` reads."""
+        """Return the object that `from_json` reads."""
         findings = [finding.to_json() for finding in self.findings]
         mine = {"name": self.name, "versions": dict(self.versions), "address": self.address, "mtu": self.mtu}
         return {**mine, "findings": findings}
 
     @classmethod
     def from_json(cls, data: object) -> Examined:
-        """Return what another doctor has told.
+        """Return the examination that another doctor has sent.
 
         Raises:
-            ValueError: it is none of this.
+            ValueError: `data` is no examination.
         """
         match data:
             case {
@@ -60,7 +60,7 @@ def examine(question: Question) -> Examined:
 
 
 def own_link(address: str, question: Question) -> Finding:
-    """Measure how fast this machine talks to itself at its own address."""
+    """Measure the speed of this machine's connection to its own address."""
     rates: list[float] = []
     name = socket.gethostname()
     try:
@@ -77,10 +77,10 @@ def own_link(address: str, question: Question) -> Finding:
 
 
 def probe(questions: TextIO, answers: TextIO) -> None:
-    """Examine this machine for a doctor on another one, and answer its questions until it has no more.
+    """Examine this machine for a doctor on another machine, and answer its questions until it has no more.
 
     The first line is a `Question`, others are {"ask": "clock"}, {"ask": "listen"} and {"ask": "send", "to": [host,
-    port]}; the answer to "listen" is where, and, when a stream has come, its bytes per second.
+    port]}; the answer to "listen" is the address, and, after a stream has come, its bytes per second.
     """
 
     def say(answer: Mapping[str, object]) -> None:

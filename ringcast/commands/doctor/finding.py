@@ -1,4 +1,4 @@
-"""The finding of a check: plain data, that travels as JSON."""
+"""Define the finding of a check: plain data, which travels as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ringcast._util.dataclass import dataclass
 
 
 class Verdict(StrEnum):
-    """Whether a job would run: WARN is slower, or not always; FAIL not at all."""
+    """Whether a job would run. WARN: it may be slow, or fail in some cases; FAIL: it would not run."""
 
     OK = "ok"
     WARN = "warn"
@@ -18,7 +18,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result: what was looked at, the verdict, what was seen, and how to mend it (empty if all is well)."""
+    """One result: the name of the check, the verdict, the facts, and the fix (empty if all is well)."""
 
     check: str
     verdict: Verdict
@@ -26,15 +26,15 @@ class Finding:
     fix: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Return what `from_json` reads."""
+        """Return the object that `from_json` reads."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: object) -> Finding:
-        """Return the finding that another doctor has told.
+        """Return the finding that another doctor has sent.
 
         Raises:
-            ValueError: it is none.
+            ValueError: `data` is no finding.
         """
         match data:
             case {"check": str(check), "verdict": str(verdict), "text": str(text), "fix": str(fix)}:
@@ -48,7 +48,7 @@ def ok(check: str, text: str) -> Finding:
 
 
 def warn(check: str, text: str, fix: str) -> Finding:
-    """Return a finding that is no obstacle, but a drawback."""
+    """Return a finding with which a job runs, but with a drawback."""
     return Finding(check, Verdict.WARN, text, fix)
 
 

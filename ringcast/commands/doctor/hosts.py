@@ -1,4 +1,4 @@
-"""Several hosts: a doctor on each, started over ssh, and what only two hosts together can show."""
+"""Examine several hosts by a doctor on each, started over ssh; compare them, and try the links between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ringcast.net.ssh import SSH, is_not_installed, ssh_argv
 
 STARTER = (*SSH, "-oConnectTimeout=10")
 START = 40.0  # seconds until a host has examined itself, Python's start on a busy machine included
-ANSWER = 2 * link.WAIT + 2.0  # seconds for a question: a stream that does not come takes that long
+ANSWER = 2 * link.WAIT + 2.0  # seconds for a question: a host waits as long for a stream that does not come
 END = 2.0  # seconds that ssh has to end by itself
 LONGEST = 1 << 20  # bytes of an answer
 
@@ -31,7 +31,7 @@ Finds = list[tuple[str, Finding]]  # host ("" for all), finding
 
 
 class NoAnswer(Exception):
-    """A host does not answer, or not as a doctor would."""
+    """A host does not answer, or its answer is not a doctor's."""
 
     def __init__(self, host: str, text: str, fix: str = "") -> None:
         super().__init__(text)
@@ -39,7 +39,7 @@ class NoAnswer(Exception):
 
 
 def remote_argv(host: str, agent: Sequence[str]) -> list[str]:
-    """Return the command that starts a doctor on a host, where Python is in the same place; on this one without agent.
+    """Return the command that starts a doctor on a host with Python in the same place; without `agent` on this host.
 
     >>> remote_argv("h1", ["ssh"])[:2]
     ['ssh', 'h1']
@@ -52,7 +52,11 @@ class Remote:
     """A doctor on another host, until it is closed."""
 
     def __init__(self, host: str, agent: Sequence[str]) -> None:
-        """Start it; raises NoAnswer if there is no such agent."""
+        """Start the doctor.
+
+        Raises:
+            NoAnswer: there is no such agent.
+        """
         self.host, self._said = host, b""
         try:
             self._process = subprocess.Popen(
@@ -68,16 +72,16 @@ class Remote:
             raise NoAnswer(host, f"{agent[0]}: {error.strerror}", fix) from None
 
     def ask(self, question: Mapping[str, object]) -> None:
-        """Send a question; `answer` has the answer, or why there is none."""
+        """Send a question; `answer` returns the answer, or raises the reason why there is none."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
 
     def answer(self, seconds: float) -> Any:
-        """Return what the other doctor says.
+        """Return the other doctor's next answer.
 
         Raises:
-            NoAnswer: it says nothing in time, or nothing that could be understood, or has ended.
+            NoAnswer: there is no answer in time, it cannot be understood, or the doctor has ended.
         """
         assert self._process.stdout is not None
         deadline = time.monotonic() + seconds
@@ -107,12 +111,12 @@ class Remote:
         return lines[-1] if lines else "it ended without a word"
 
     def hang_up(self) -> None:
-        """End its input, with which it ends by itself."""
+        """Close the doctor's input, so that it ends by itself."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def close(self, deadline: float) -> None:
-        """Wait for its end, and kill it if it has not ended at the deadline."""
+        """Wait for the doctor's end, and kill it at the deadline."""
         self.hang_up()
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
@@ -132,9 +136,9 @@ def _readable(pipe: IO[bytes], deadline: float) -> bool:
 
 
 def examine_hosts(hosts: Sequence[str], agent: Sequence[str], question: Question) -> Finds:
-    """Examine all hosts, at the same time, then compare them, then try the way from each to the next one.
+    """Examine all hosts at the same time, then compare them, then try the link from each host to the next one.
 
-    `question` is that to the first host; the ranks are spread evenly.
+    `question` is for the first host; the ranks are spread evenly.
     """
     found: Finds = []
     with ExitStack() as stack:
@@ -177,7 +181,7 @@ def _understood(host: str, answer: object) -> Examined:
 
 @contextmanager
 def _noting(found: Finds) -> Iterator[None]:
-    """Make a finding of a host that does not answer."""
+    """Turn `NoAnswer` into a finding."""
     try:
         yield
     except NoAnswer as error:

@@ -1,6 +1,6 @@
-"""Check of the link between two hosts, and of its speed: a TCP stream of zeros for 0.2 s, to a port of the job's.
+"""Check the link between two hosts, and its speed, by a TCP stream of zeros for 0.2 s to a port of the job's.
 
-The listener is there for one connection and some seconds, and forgets what it is sent.
+The listener accepts one connection, waits some seconds, and drops the data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ringcast.commands.doctor.finding import Finding, fail, ok, warn
 from ringcast.net.ports import PortRange
 
 SECONDS = 0.2
-WAIT = 5.0  # seconds for a connection: two packets lost, and a little
+WAIT = 5.0  # seconds for a connection: enough for two lost packets
 LEAST = 10e6  # bytes per second
 _CHUNK = 1 << 16
 
@@ -21,7 +21,7 @@ def listen(host: str, ports: PortRange | None) -> socket.socket:
     """Return a socket that listens at the first free port.
 
     Raises:
-        OSError: none is free.
+        OSError: no port is free.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
@@ -45,7 +45,7 @@ def receive(listener: socket.socket) -> float:
     """Take one connection and return its bytes per second.
 
     Raises:
-        OSError: nobody came, or nothing more, for `WAIT` seconds.
+        OSError: no connection, or no more data, came for `WAIT` seconds.
     """
     buffer, count = bytearray(_CHUNK), 0
     connection, _ = listener.accept()
@@ -61,7 +61,7 @@ def send(host: str, port: int) -> None:
     """Connect, and send for `SECONDS`.
 
     Raises:
-        OSError: there is no connection in `WAIT` seconds, or it is lost.
+        OSError: the connection was not made in `WAIT` seconds, or was lost.
     """
     with socket.create_connection((host, port), timeout=WAIT) as connection:
         until = time.monotonic() + SECONDS
@@ -70,7 +70,7 @@ def send(host: str, port: int) -> None:
 
 
 def judge(source: str, sink: str, address: str, rate: float, error: str) -> Finding:
-    """Judge the way from one host to another: bytes per second, or why there was no connection."""
+    """Judge the link from one host to another by its bytes per second, or by the error of the connection."""
     if error:
         text = f"{source} does not reach {sink} at {address}: {error}"
         return fail("link", text, "open the ports of --port-range in the firewalls, or name another --iface")

@@ -1,4 +1,4 @@
-"""Checks of one machine: processors, memory, limits, files, and access to other processes' memory."""
+"""Check one machine: processors, memory, limits, files, and access to other processes' memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ringcast.net import fd_limits
 from ringcast.procs.libc import reason_not_read, reason_not_shared
 from ringcast.procs.portable import processors
 
-RANK_MEMORY = 200_000_000  # bytes of a rank that imports numpy and ringcast and does a little
+RANK_MEMORY = 200_000_000  # bytes of a small rank that imports numpy and ringcast
 RANK_THREADS = 6  # of a rank without those of its numerical libraries
 TEMPORARY = 50_000_000  # bytes
 _FIX = "set TMPDIR to a directory on a local disk"
 
 
 def check(question: Question) -> list[Finding]:
-    """Return what was found on this machine."""
+    """Return the findings of this machine."""
     return [
         judge_processors(processors(), question.here),
         judge_memory(psutil.virtual_memory().available, question.here),
@@ -67,7 +67,7 @@ def judge_files(hard: int | None, size: int) -> Finding:
 
 
 def judge_processes(hard: int | None, used: int, ranks: int) -> Finding:
-    """Judge the limit on processes and threads of this user (None: there is none), of which `used` exist."""
+    """Judge the limit on processes and threads of this user (None: no limit); `used` of them exist."""
     needed = ranks * RANK_THREADS
     if hard is not None and hard - used < needed:
         text = f"{hard} are allowed and {used} there; {_ranks(ranks)} need {needed} more"
@@ -76,14 +76,14 @@ def judge_processes(hard: int | None, used: int, ranks: int) -> Finding:
 
 
 def judge_shared_memory(reason: str) -> Finding:
-    """Judge why processes cannot share memory; nothing if they can."""
+    """Judge the reason why processes cannot share memory; "" if they can."""
     if reason:
         return warn("shared memory", f"{reason}; ranks of one host use ipc", "nothing fails: it is slower")
     return ok("shared memory", "works, whatever the size of /dev/shm is")
 
 
 def check_place() -> Finding:
-    """Look whether there is a place for the directory of a job."""
+    """Check that there is a place for the directory of a job."""
     if problem := socket_path.reason_not(directories()[0]):
         return fail("temporary files", problem, _FIX)
     folders = jobs.bases()
@@ -91,7 +91,7 @@ def check_place() -> Finding:
 
 
 def check_temporary(base: str) -> Finding:
-    """Look whether a job can have its directory of sockets: one that others may not enter, in which sockets work."""
+    """Check that a job can have its directory of sockets: closed to other users, on a file system with sockets."""
     try:
         with tempfile.TemporaryDirectory(prefix="ringcast-doctor-", dir=base) as made:
             mode = os.stat(made).st_mode & 0o777
@@ -108,9 +108,9 @@ def check_temporary(base: str) -> Finding:
 
 
 def judge_reading(reason: str) -> Finding:
-    """Judge why a process may not read another one's memory; nothing if it may.
+    """Judge the reason why a process may not read another one's memory; "" if it may.
 
-    Nothing fails without: ranks of one host then copy large messages through shared memory, twice.
+    A job runs without this right: ranks of one host then copy large messages through shared memory, twice.
     """
     if reason:
         fix = "in a container: --cap-add SYS_PTRACE; with Yama: sysctl kernel.yama.ptrace_scope=1"
@@ -124,7 +124,7 @@ def _hard(which: int) -> int | None:
 
 
 def _threads() -> int:
-    """Return the threads of this user, which is what the limit on processes counts."""
+    """Return the number of this user's threads, as the limit on processes counts them."""
     count, user = 0, os.getuid()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Route, interface, packet size, the machine's own name, and free ports."""
+"""Check route, interface, packet size, the machine's own name, and free ports."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ringcast.net import interfaces
 from ringcast.net.interfaces import ListenAddress
 from ringcast.net.ports import PortRange
 
-LEAST_MTU = 1280  # bytes of a packet; what IPv6 demands of every link
+LEAST_MTU = 1280  # bytes of a packet; IPv6 demands them of every link
 _DEBIAN = "map the name to the machine's own address in /etc/hosts"
 
 
 def check(question: Question) -> tuple[list[Finding], str, int]:
-    """Return what was found, the address at which ranks would listen ("": none), and the MTU there (0: not known)."""
+    """Return the findings, the address at which ranks would listen ("": none), and the MTU there (0: not known)."""
     findings = [check_name()]
     try:
         place = interfaces.place(question.towards, question.iface)
@@ -36,7 +36,7 @@ def check(question: Question) -> tuple[list[Finding], str, int]:
 
 
 def judge_place(place: ListenAddress, interface: str, question: Question) -> Finding:
-    """Judge where ranks would listen: a loopback address is no use where there are other hosts."""
+    """Judge the address at which ranks would listen: other hosts cannot reach a loopback address."""
     text = f"{place.address} on {interface}: {place.why}"
     if place.address.is_loopback and question.here < question.size:
         return fail("interface", f"{text}; other hosts cannot reach it", "name an interface by --iface; " + _DEBIAN)
@@ -59,7 +59,7 @@ def compare_mtu(hosts: Mapping[str, int]) -> list[Finding]:
 
 
 def check_name() -> Finding:
-    """Look what address this machine's own name has."""
+    """Check the addresses of this machine's own name."""
     name = socket.gethostname()
     try:
         found = interfaces.resolve(name)
@@ -69,7 +69,7 @@ def check_name() -> Finding:
 
 
 def judge_name(name: str, found: Sequence[str]) -> Finding:
-    """Judge what the machine's own name resolves to: not an obstacle for ringcast, but for much else."""
+    """Judge the addresses of the machine's own name: wrong ones matter not to ringcast, but to many other programs."""
     if not found:
         return warn("host name", f"{name} cannot be resolved", _DEBIAN)
     if all(ipaddress.ip_address(address).is_loopback for address in found):
@@ -79,7 +79,7 @@ def judge_name(name: str, found: Sequence[str]) -> Finding:
 
 
 def judge_ports(ports: PortRange | None, free: int, taken: str, here: int) -> Finding:
-    """Judge how many ports are free for the ranks on this machine and the control plane; `taken` is the error."""
+    """Judge the number of free ports for the ranks on this machine and the control plane; `taken` is the error."""
     needed = here + 1
     if free >= needed:
         return ok("ports", f"{free} of {ports} are free" if ports else "the system gives free ones")
@@ -90,7 +90,7 @@ def judge_ports(ports: PortRange | None, free: int, taken: str, here: int) -> Fi
 
 
 def _free(host: str, ports: PortRange | None) -> tuple[int, str]:
-    """Return how many ports can be listened at, and the last error; without a range what the system gives counts."""
+    """Return the number of free ports, and the last error; without a range, of the ports that the system gives."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     free, taken = 0, ""
     for port in range(ports.first, ports.last + 1) if ports else [0]:

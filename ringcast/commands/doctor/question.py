@@ -1,4 +1,4 @@
-"""The question to one machine: the job that it shall be fit for."""
+"""Define the question to one machine: the job that it should be fit for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ringcast.net.ports import PortRange
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A job, as far as one of its hosts is concerned.
+    """A job, as one of its hosts needs to know it.
 
     Attributes:
         size: ranks of the job.
@@ -26,7 +26,7 @@ class Question:
     ports: PortRange | None = None
 
     def to_json(self) -> dict[str, object]:
-        """Return what `from_json` reads."""
+        """Return the object that `from_json` reads."""
         told = {"size": self.size, "here": self.here, "towards": self.towards, "iface": self.iface}
         return {**told, "ports": str(self.ports or "")}
 
@@ -35,7 +35,7 @@ class Question:
         """Return the question that another doctor asks.
 
         Raises:
-            ValueError: it is none.
+            ValueError: `data` is no question.
         """
         match data:
             case {"size": int(p), "here": int(here), "towards": str(host), "iface": str(iface), "ports": str(range)}:

@@ -1,4 +1,4 @@
-"""The findings as a table: coloured on a terminal, plain elsewhere; what several hosts have alike is one row."""
+"""Print the findings as a table, coloured on a terminal; equal findings of several hosts are one row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = tuple[str, Finding]  # hosts, finding
 
 
 def rows(found: Sequence[tuple[str, Finding]], hosts: Sequence[str]) -> list[Row]:
-    """Return the findings of all hosts, equal ones joined, those of a check together.
+    """Return the findings of all hosts, grouped by check; equal ones are joined.
 
     >>> from ringcast.commands.doctor.finding import ok
     >>> rows([("a", ok("x", "1")), ("a", ok("y", "2")), ("b", ok("x", "1")), ("b", ok("y", "3"))], ["a", "b"])[0]
@@ -83,4 +83,4 @@ def _coloured(table: Sequence[Row], many: bool, file: TextIO) -> None:
 
 
 def _literally(text: str) -> str:
-    return text.replace("[", r"\[")  # what is in brackets would be read as a style
+    return text.replace("[", r"\[")  # rich would read text in brackets as a style

@@ -1,4 +1,4 @@
-"""Versions, which must be alike on all hosts, and what ZeroMQ was built with."""
+"""Check the versions of software, which must be alike on all hosts, and the features of ZeroMQ."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ringcast.commands.doctor.finding import Finding, fail, ok, warn
 from ringcast.control import version
 
 Versions = Mapping[str, str]
-# ringcast refuses to mix its versions, and pickles of Python and numpy may not be read by others.
+# ringcast refuses to mix its versions, and other versions of Python and numpy may not read a pickle.
 _MUST_BE_EQUAL = {"ringcast": fail, "python": fail, "numpy": warn, "pyzmq": warn}
 
 
 def read() -> dict[str, str]:
-    """Return the versions of this installation; of Python without the last number, which makes no difference."""
+    """Return the versions of this installation; Python's without the last number, which makes no difference."""
     return {
         "ringcast": version(),
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -27,7 +27,7 @@ def read() -> dict[str, str]:
 
 
 def judge_zeromq(curve: bool, ipc: bool) -> Finding:
-    """Judge what ZeroMQ can do."""
+    """Judge the features of ZeroMQ."""
     missing = [name for name, there in (("CURVE", curve), ("ipc", ipc)) if not there]
     if missing:
         fix = "install a pyzmq with all of libzmq: pip install --force-reinstall --only-binary pyzmq pyzmq"
@@ -36,7 +36,7 @@ def judge_zeromq(curve: bool, ipc: bool) -> Finding:
 
 
 def check_zeromq() -> Finding:
-    """Look what this machine's ZeroMQ can do."""
+    """Check the features of this machine's ZeroMQ."""
     return judge_zeromq(bool(zmq.has("curve")), bool(zmq.has("ipc")))
 
 

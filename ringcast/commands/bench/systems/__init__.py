@@ -1,1 +1,1 @@
-"""The libraries that are measured, each behind the same small interface; the peers' files run without ringcast."""
+"""Adapt the measured libraries to one small interface; the peers' files run without ringcast."""

@@ -1,8 +1,8 @@
-"""Stands in for ssh where an mpirun starts daemons on other hosts: agent.py SOCKET [OPTION …] HOST COMMAND …
+"""Replace ssh where an mpirun starts daemons on other hosts: agent.py SOCKET [OPTION …] HOST COMMAND …
 
-A process on one emulated host cannot start one on another. So the agent hands host, command and its own standard files
-to the benchmark (`ringcast.commands.bench.remote`), which can, waits, and ends with the status of the command. Standard
-library only.
+A process on one emulated host cannot start a process on another. So the agent passes host, command and its own standard
+files to the benchmark (`ringcast.commands.bench.remote`), which starts the command. The agent waits, and ends with the
+status of the command. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def parse(words: Sequence[str]) -> tuple[str, str]:
 
 
 def main(path: str, words: Sequence[str]) -> int:
-    """Have the command run, and return its exit status; 255, as ssh, if that cannot be had."""
+    """Have the command run, and return its exit status; 255, as ssh, if the benchmark is gone."""
     host, command = parse(words)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)

@@ -1,8 +1,9 @@
-"""Dask's `scatter(broadcast=True)`, as a system under test: dask_scatter.py NAME SOCKET.
+"""Run Dask's `scatter(broadcast=True)` as a system under test: dask_scatter.py NAME SOCKET.
 
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as torch has them. Rank 0 is a client, and has the scheduler; each
-other rank is a worker. Of all cases Dask has bcast from rank 0: the client gives an array, and has it back as a future
-when all workers hold it. So the time is that of rank 0; the others have nothing to call, and there is no barrier.
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are the variables of torch. Rank 0 is a client, and has the scheduler;
+each other rank is a worker. The only case that Dask supports is bcast from rank 0: the client gives an array, and gets
+a future when all workers hold the array. So only rank 0's time counts; the others make no call, and there is no
+barrier.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ else:  # a script in an environment without ringcast: its own folder is on the p
     from harness import serve
     from workload import Workload
 
-START_TIME = 120.0  # seconds until all workers must be there
+START_TIME = 120.0  # seconds until all workers must have joined
 
 
 class DaskSystem:
@@ -46,7 +47,7 @@ class DaskSystem:
             _start_worker(address, port)
 
     def barrier(self) -> None:
-        """Return at once: what rank 0 does involves everybody, and is complete when it returns."""
+        """Return at once: rank 0's call involves all ranks, and is complete when it returns."""
 
     def prepare(self, case: Mapping[str, Any]) -> Callable[[], object] | None:
         if case["collective"] != "bcast" or case["root"] != 0 or self.size == 1:
@@ -68,23 +69,23 @@ class DaskSystem:
         raise NotImplementedError("Dask tells no events")
 
     def _scatter(self) -> None:
-        """Broadcast; without a hash, by which data that is there already would not be sent again."""
+        """Broadcast; without a hash, as Dask would not send data with a known hash again."""
         self._future = self._client.scatter(self._work.out, broadcast=True, hash=False)
 
 
 def _nothing() -> None:
-    """Be a worker, whose thread does all."""
+    """Do nothing on a worker: its thread does the work."""
 
 
 def _verdict(case: dict[str, Any], key: str, dask_worker: distributed.Worker) -> str:
-    """Return what is wrong with what a worker has; runs there."""
+    """Return an error text about a worker's data, "" if it is right; runs on the worker."""
     work = Workload(case, 1)
     work.out = dask_worker.data[key]
     return work.verdict()
 
 
 def _start_worker(address: str, port: int) -> None:
-    """Start a worker in a thread, which ends with this process; it listens where it reaches the scheduler from."""
+    """Start a worker in a thread, which ends with this process; it listens at the address on the scheduler's route."""
 
     async def live(own: str) -> None:
         async with distributed.Worker(

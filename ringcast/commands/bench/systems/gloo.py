@@ -1,7 +1,8 @@
-"""torch.distributed with Gloo, as a system under test: gloo.py NAME SOCKET, with torch's RANK, WORLD_SIZE, MASTER_ADDR.
+"""Run torch.distributed with Gloo as a system under test: gloo.py NAME SOCKET.
 
-Reductions work in place, as torch defines them. Gloo has no allgatherv in torch: it wants equal parts, but in an
-exchange. It has no prefix sums, no shift, and merges nothing.
+RANK, WORLD_SIZE and MASTER_ADDR are the variables of torch. Reductions work in place, as torch defines them. Gloo in
+torch needs equal parts, except in an exchange, so there is no allgatherv. It has no prefix sums, no shift, and no
+merge.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class GlooSystem:
         shares = list(given.chunk(self.size)) if len(given) else None
         return {
             "bcast": lambda: dist.broadcast(out, root),
-            # Repetitions go on with the sums of the last one: they may overflow to infinity, which costs no more time.
+            # Each repetition continues with the last one's sums: they may overflow to infinity, at no more cost.
             "reduce": lambda: dist.reduce(out, root),
             "allreduce": lambda: dist.all_reduce(out),
             "allgather": lambda: dist.all_gather_into_tensor(out, given),

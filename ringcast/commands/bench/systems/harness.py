@@ -1,4 +1,4 @@
-"""The worker's side of a benchmark: a rank of a system under test does what it is told over a Unix socket.
+"""Serve a benchmark on a rank of a system under test: execute commands from a Unix socket, and answer them.
 
 It needs the standard library only, since peers run it in virtual environments of their own. Both directions carry one
 JSON object per line. The rank begins with its system, rank, size, version and host; then it answers commands:
@@ -6,13 +6,13 @@ JSON object per line. The rank begins with its system, rank, size, version and h
 | command | answer |
 |---|---|
 | {"do": "prepare", "case": {...}} | {"ok": true}, or {"unsupported": true} |
-| {"do": "check"} | {"ok": true}, or {"wrong": what is wrong with the result} |
+| {"do": "check"} | {"ok": true}, or {"wrong": the error in the result} |
 | {"do": "measure", "warmup": w, "repeat": k} | {"seconds": [...], "algorithm": ..., "nblocks": ..., "rounds": ...} |
 | {"do": "trace"} | {"events": [...]} of one repetition |
 | {"do": "quit"} | none |
 
-An exception becomes {"error": its text}. A rank with nothing to do sleeps in `recv`, whatever its library does, so that
-the jobs of several systems can live side by side and be measured in turn.
+An exception becomes {"error": its text}. A rank without a command sleeps in `recv`, with any library, so that the jobs
+of several systems can live side by side and be measured in turn.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any, Protocol, TextIO
 
 
 class System(Protocol):
-    """A library under test, as one of its ranks sees it.
+    """A library under test, on one of its ranks.
 
-    A case is `ringcast.commands.bench.cases.Case.to_json()`; what one repetition of it is, stands there.
+    A case is `ringcast.commands.bench.cases.Case.to_json()`; `Case` defines one repetition of it.
     """
 
     name: str
@@ -39,27 +39,27 @@ class System(Protocol):
         """Return when all ranks have called it."""
 
     def prepare(self, case: Mapping[str, Any]) -> Callable[[], object] | None:
-        """Allocate the buffers and return what does the case once; None if the library cannot do it."""
+        """Allocate the buffers and return a function that does the case once; None if the library cannot do it."""
 
     def check(self) -> str:
-        """Do the prepared case once, on cleared buffers, and return what is wrong with the result; "" if nothing.
+        """Do the prepared case once, on cleared buffers, and return the error in the result; "" if it is right.
 
-        To be called before the case is measured: buffers of reductions in place change with each repetition.
+        Call this before the case is measured: buffers of reductions in place change with each repetition.
         """
 
     def chosen(self) -> dict[str, Any]:
         """Return algorithm, nblocks and rounds of the prepared case, as far as they are known."""
 
     def trace(self, *, barrier: bool = False) -> list[Any]:
-        """Do the prepared case once and return its events as JSON; with `barrier`, after those of the barrier before.
+        """Do the prepared case once and return its events as JSON; with `barrier` a barrier and its events come first.
 
         Raises:
-            NotImplementedError: the library tells none.
+            NotImplementedError: the library has no events.
         """
 
 
 def measure(system: System, call: Callable[[], object], warmup: int, repeat: int) -> list[float]:
-    """Return this rank's seconds of each of `repeat` calls, every one after a barrier, after `warmup` untimed ones."""
+    """Return this rank's seconds of each of `repeat` calls, each after a barrier, after `warmup` untimed calls."""
     seconds = []
     for i in range(warmup + repeat):
         system.barrier()
@@ -72,7 +72,7 @@ def measure(system: System, call: Callable[[], object], warmup: int, repeat: int
 
 
 def serve(system: System, path: str) -> None:
-    """Do what comes from the Unix socket at `path`, until told to quit or the other side is gone."""
+    """Execute commands from the Unix socket at `path`, until the command quit or the end of the connection."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         with connection.makefile("rw", encoding="utf-8") as stream:
@@ -111,7 +111,7 @@ class _Worker:
                     return {"events": self._system.trace()}
                 case unknown:
                     return {"error": f"there is no command {unknown!r}"}
-        except Exception as error:  # whatever a library raises is its row's problem, and the rank lives on
+        except Exception as error:  # any error of a library is noted in its row, and the rank lives on
             return {"error": f"{type(error).__name__}: {error}"}
 
     def _measure(self, warmup: int, repeat: int) -> dict[str, Any]:

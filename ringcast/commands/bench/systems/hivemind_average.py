@@ -1,9 +1,9 @@
-"""hivemind's decentralized averaging, as a system under test: hivemind_average.py NAME SOCKET.
+"""Run hivemind's decentralized averaging as a system under test: hivemind_average.py NAME SOCKET.
 
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as torch has them. Of all cases hivemind has allreduce: its average is
-the sum divided by the number of ranks, at the same price. A group has to be found for every step, which takes hivemind
-up to seconds; that is done in the barrier before a repetition, and is not in its time. Each step waits then for its
-trigger. Ranks meet, and leave the barrier together, by Gloo.
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are the variables of torch. The only case that hivemind supports is
+allreduce: its average is the sum divided by the number of ranks, at the same cost. hivemind must find a group for every
+step, which takes up to seconds; the barrier before a repetition does this, outside of the timed part. Then the step
+waits for its trigger. Ranks find each other, and leave the barrier together, by Gloo.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ else:  # a script in an environment without ringcast: its own folder is on the p
     from harness import serve
     from workload import Workload
 
-LOOK = 0.005  # seconds between two looks whether a group was found, of which hivemind gives no notice
+LOOK = 0.005  # seconds between two looks for a group, as hivemind gives no notice of it
 PATIENCE = 60.0  # seconds in which a group must be found
 
 
 class HivemindSystem:
-    """A DHT of all ranks; for each case an averager that keeps the case's numbers."""
+    """A DHT of all ranks, and for each case an averager with the case's numbers."""
 
     def __init__(self, name: str) -> None:
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
-        P2P._UNIX_SOCKET_PREFIX = f"/unix{tempfile.gettempdir()}/hivemind-"  # it leaves its sockets, and has /tmp
+        P2P._UNIX_SOCKET_PREFIX = f"/unix{tempfile.gettempdir()}/hivemind-"  # it leaves its sockets behind
         self.name = name
         self.version = f"hivemind {version('hivemind')}, torch {torch.__version__}"
         self.rank: int = dist.get_rank()
@@ -81,7 +81,7 @@ class HivemindSystem:
         self.barrier()
         self._average()
         with self._averager.get_tensors() as (tensor,):
-            self._work.out[:] = np.rint(tensor.numpy() * self.size)  # whole numbers, but for the division
+            self._work.out[:] = np.rint(tensor.numpy() * self.size)  # whole numbers before the division
         return self._work.verdict()
 
     def chosen(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class HivemindSystem:
         raise NotImplementedError("hivemind tells no events")
 
     def close(self) -> None:
-        """End what the last case had."""
+        """End the averager of the last case."""
         if self._averager is not None:
             self._averager.shutdown()
 
@@ -100,7 +100,7 @@ class HivemindSystem:
         self._step.result()
 
     def _meet(self) -> hivemind.DHT:
-        """Return this rank's part of the DHT: rank 0 begins it, and tells the others where it is."""
+        """Return this rank's part of the DHT: rank 0 begins it, and sends the others its address."""
         own = os.environ["MASTER_ADDR"] if self.rank == 0 else "0.0.0.0"
         listen = [f"/ip4/{own}/tcp/0"]
         known: list[Any] = [None]

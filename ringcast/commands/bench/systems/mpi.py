@@ -1,7 +1,7 @@
-"""An MPI library through mpi4py, as a system under test; started by mpirun: mpi.py NAME SOCKET.
+"""Run an MPI library through mpi4py as a system under test; started by mpirun: mpi.py NAME SOCKET.
 
-Everything goes through the buffer interface (upper-case methods), which costs no more than a microsecond a call. For a
-shift MPI has Sendrecv with both neighbours; sorted sequences it does not merge.
+All calls use the buffer interface (upper-case methods), which costs no more than a microsecond a call. A shift is
+Sendrecv with both neighbours; MPI does not merge sorted sequences.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Call = Callable[[], object]
 
 
 def title(version: str) -> str:
-    """Return name and number from what the library says of itself, which can be a page.
+    """Return name and number from the library's description of itself, which can be a page long.
 
     >>> title("MPICH Version:      5.0.2\\nMPICH Release date: ..."), title("Open MPI v5.0.11, package: ...")
     ('MPICH 5.0.2', 'Open MPI v5.0.11')
@@ -66,7 +66,7 @@ class MPISystem:
         comm, given, out, root = self._comm, work.given, work.out, work.root
         at_root = self.rank == root
         result = out if at_root else None
-        before = out if self.rank else np.empty_like(given)  # which exscan leaves undefined on rank 0
+        before = out if self.rank else np.empty_like(given)  # exscan leaves the result undefined on rank 0
         row = work.counts, work.displs, MPI.BYTE
         left, right = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         return {

@@ -1,7 +1,7 @@
-"""A copy within one rank's memory by numpy, as a system under test: what a message on one host can cost at least.
+"""Run a copy by numpy within one rank's memory as a system under test: the least cost of a message on one host.
 
-numpy_copy.py NAME SOCKET, with RANK and WORLD_SIZE. Of all cases it has `bandwidth`, where rank 1 copies each message
-once; nothing passes between the ranks.
+numpy_copy.py NAME SOCKET, with RANK and WORLD_SIZE. Its only case is `bandwidth`, where rank 1 copies each message
+once; no data passes between the ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ else:  # a script in an environment without ringcast: its own folder is on the p
 
 
 class CopySystem:
-    """One process that has nobody to wait for."""
+    """One process that does not wait for others."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class CopySystem:
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
     def barrier(self) -> None:
-        """Return at once: nobody waits for anybody."""
+        """Return at once: no rank waits for another."""
 
     def prepare(self, case: Mapping[str, Any]) -> Callable[[], object] | None:
         if case["collective"] != "bandwidth":

@@ -1,4 +1,4 @@
-"""ringcast itself, as a system under test: in a launched job, or as a worker: python -m … ringcast_system SOCKET."""
+"""Run ringcast itself as a system under test: in a launched job, or as a worker: python -m … ringcast_system SOCKET."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITHOUT_OUT = ("scatter", "shift", "merge_sorted", *POINT_TO_POINT)
 
 
 class RingcastSystem:
-    """A communicator; every rank of it makes one and does the same with it."""
+    """A communicator as a system; every rank of it makes one `RingcastSystem` and makes the same calls."""
 
     def __init__(self, comm: Communicator) -> None:
         self.name = "ringcast"
@@ -35,7 +35,7 @@ class RingcastSystem:
         """Allocate the buffers; see `harness.System`.
 
         Raises:
-            ArgumentError: the case wants an algorithm or a number of blocks that is not possible, on every rank.
+            ArgumentError: the case wants an impossible algorithm or number of blocks; every rank raises it.
         """
         self._work = work = Workload(case, self.rank)
         self._wish = {"algorithm": case["algorithm"], "nblocks": case["nblocks"]}
@@ -67,10 +67,10 @@ class RingcastSystem:
         return [to_json(event) for event in recorder.events]
 
     def _explain(self, work: Workload) -> dict[str, Any]:
-        """Return what the call will do, as the library itself says."""
+        """Return algorithm, blocks and rounds of the call, from the library's own `explain`."""
         if work.collective in POINT_TO_POINT:
             return {}
-        has_counts = COLLECTIVES[work.collective].parts is Parts.COUNTS  # which tell how much there is
+        has_counts = COLLECTIVES[work.collective].parts is Parts.COUNTS  # the counts give the size then
         size = {"counts": work.counts} if has_counts else {"nbytes": work.nbytes}
         explained = self._comm.explain(
             work.collective, **size, dtype=work.out.dtype, op=SUM, root=work.root, **self._wish
@@ -105,7 +105,7 @@ class RingcastSystem:
         }
 
     def _round_trip(self) -> Any:
-        """Send a message from rank 0 to rank 1 and back; returns what arrived."""
+        """Send a message from rank 0 to rank 1 and back; return the arrived one."""
         if self.rank == 0:
             self._comm.sendrecv(self._work.given, 1, None)
             return self._comm.sendrecv(None, None, 1)
@@ -116,10 +116,10 @@ class RingcastSystem:
         return None
 
     def _stream(self) -> Any:
-        """Send several messages from rank 0 to rank 1 and an empty one back; returns the last that arrived.
+        """Send several messages from rank 0 to rank 1 and an empty one back; return the last arrived one.
 
-        ringcast has no calls that return before a message has left: each large one waits for its turn, and what is
-        measured includes the grant of every message. Peers have all receives posted at once.
+        These calls return only after a message has left: each large message waits for its turn, and the measured time
+        includes the grant of every message. Peers post all receives at once.
         """
         if self.rank == 0:
             for _ in range(self._work.messages):

@@ -1,8 +1,8 @@
-"""The buffers of one rank for a case, and what must be in them afterwards: an oracle that does not communicate.
+"""Make the buffers of one rank for a case, and check the result by an oracle that does not communicate.
 
 It needs numpy only, since peers use it in virtual environments of their own. Rank r gives items with the values
 (i + 31 r) mod 251: another sequence for every rank, which no sensible block size divides, and whose sums are exact in
-float64 in any order. What is merged is sorted before.
+float64 in any order. Data for a merge is sorted before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING: Array = np.empty(0, np.uint8)
 
 
 def window(nbytes: int) -> int:
-    """Return how many messages of `nbytes` one repetition of bandwidth sends: at most 64, and about 4 MB.
+    """Return the number of messages of `nbytes` in one repetition of bandwidth: at most 64, and about 4 MB.
 
     >>> window(100), window(1_000_000), window(10_000_000)
     (64, 4, 1)
@@ -32,7 +32,7 @@ def window(nbytes: int) -> int:
 
 
 def pattern(rank: int, items: int, dtype: Any) -> Array:
-    """Return what `rank` gives: `items` numbers."""
+    """Return the data that `rank` gives: `items` numbers."""
     return np.resize(((np.arange(PERIOD) + 31 * rank) % PERIOD).astype(dtype), items)
 
 
@@ -44,11 +44,11 @@ class Workload:
         root: where there is one.
         nbytes: of the case.
         counts: items of each rank's part, where there are parts; all equal for allgather, gather, scatter and alltoall;
-            for alltoallv what this rank gives to each, and gets from each.
+            for alltoallv the items that this rank gives to each rank, and gets from each.
         displs: items before each rank's part.
         messages: of a repetition of bandwidth.
-        given: what this rank gives; empty if nothing.
-        out: where this rank's result goes; empty if it gets none. For bcast it is the buffer, also at the root.
+        given: the data that this rank gives; empty if it gives none.
+        out: the array for this rank's result; empty if it gets none. For bcast it is the buffer, also at the root.
     """
 
     def __init__(self, case: Mapping[str, Any], rank: int) -> None:
@@ -67,13 +67,13 @@ class Workload:
         self.clear()
 
     def clear(self) -> None:
-        """Overwrite the result, so that a repetition that does nothing is found out."""
+        """Overwrite the result, so that a repetition that does nothing is noticed."""
         self.out.fill(0)
         if self.collective == "bcast" and self._rank == self.root:
             self.out[:] = self.given
 
     def verdict(self) -> str:
-        """Return what is wrong with the result, or nothing."""
+        """Return the error in the result, or ""."""
         expected = self._expected()
         wrong = np.flatnonzero(self.out != expected)
         if not len(wrong):
@@ -155,12 +155,12 @@ class Workload:
         return tuple(self._parts[(rank + j) % self._size] for j in range(self._size))
 
     def _mine(self, whole: Array, counts: Sequence[int]) -> Array:
-        """Return the part for this rank of what another one has."""
+        """Return the part for this rank in the data of another rank."""
         first = sum(counts[: self._rank])
         return whole[first : first + counts[self._rank]]
 
     def _sum(self, ranks: int) -> Array:
-        """Return the sum of what the first ranks give."""
+        """Return the sum of the data of the first `ranks` ranks."""
         total = np.zeros(self._items, self._dtype)
         for rank in range(ranks):
             total += self._pattern(rank)
