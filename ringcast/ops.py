@@ -164,25 +164,25 @@ def _built_in(name: str, fn: np.ufunc, on_objects: Callable[[Any, Any], Any]) ->
 
 
 SUM = _built_in("SUM", np.add, operator.add)
-"""The sum; of booleans how many are true, as np.sum counts them; of other objects what `+` makes of them."""
+"""The sum; booleans are counted, as by np.sum, other objects added by `+`."""
 PROD = _built_in("PROD", np.multiply, operator.mul)
-"""The product, of booleans as np.prod makes it: 1 or 0; of other objects what `*` makes of them."""
+"""The product; of booleans 1 or 0, as by np.prod; other objects are multiplied by `*`."""
 MIN = _built_in("MIN", np.minimum, least)
-"""The least; of arrays item by item. NaN where any value is NaN; of equal ones, as 0.0 and -0.0, any."""
+"""The least value, in arrays item by item; NaN if any value is NaN; any of several equal ones, as 0.0 and -0.0."""
 MAX = _built_in("MAX", np.maximum, largest)
-"""The largest; of arrays item by item. NaN where any value is NaN; of equal ones, as 0.0 and -0.0, any."""
+"""The largest value, in arrays item by item; NaN if any value is NaN; any of several equal ones, as 0.0 and -0.0."""
 LAND = _built_in("LAND", np.logical_and, lambda a, b: bool(a and b))
-"""Whether all are true, as 1 or 0 of the values' dtype; of other objects as True or False."""
+"""Whether all values are true: 1 or 0 of the values' dtype in arrays; True or False for other objects."""
 LOR = _built_in("LOR", np.logical_or, lambda a, b: bool(a or b))
-"""Whether any is true, as 1 or 0 of the values' dtype; of other objects as True or False."""
+"""Whether any value is true: 1 or 0 of the values' dtype in arrays; True or False for other objects."""
 LXOR = _built_in("LXOR", np.logical_xor, lambda a, b: bool(a) != bool(b))
-"""Whether an odd number is true, as 1 or 0 of the values' dtype; of other objects as True or False."""
+"""Whether an odd number of values is true: 1 or 0 of the values' dtype in arrays; True or False for other objects."""
 BAND = _built_in("BAND", np.bitwise_and, operator.and_)
-"""The bits that all have: whole numbers and booleans only."""
+"""The bits that all values have; for whole numbers and booleans only."""
 BOR = _built_in("BOR", np.bitwise_or, operator.or_)
-"""The bits that any has: whole numbers and booleans only."""
+"""The bits that any value has; for whole numbers and booleans only."""
 BXOR = _built_in("BXOR", np.bitwise_xor, operator.xor)
-"""The bits that an odd number has: whole numbers and booleans only."""
+"""The bits that an odd number of values has; for whole numbers and booleans only."""
 BUILT_IN = SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR, BXOR
 # Python's operator.add and the like are not among them: they also join texts, which is not commutative.
 _SAME = {id(op.fn): op for op in BUILT_IN} | {

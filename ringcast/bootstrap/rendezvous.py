@@ -176,7 +176,7 @@ def published(path: Path, who: str) -> dict[str, object] | None:
     except (OSError, ValueError) as error:
         raise RendezvousError(f"cannot read {path}, in which {who} wrote how to meet: {error}") from None
     if not isinstance(content, dict):
-        raise RendezvousError(f"{path} does not hold what {who} of this job writes; remove it")
+        raise RendezvousError(f"{path} has other contents than a file of {who} of this job; remove it")
     return content
 
 
@@ -192,7 +192,7 @@ def _read(config: WorkerConfig, path: Path) -> WorkerConfig:
     match content:
         case {"control": str(control), "key": str(key)} if control.startswith("tcp://"):
             return replace(config, control=control, key=key)
-    raise RendezvousError(f"{path} does not hold what rank 0 of this job writes; remove it")
+    raise RendezvousError(f"{path} has other contents than a file of rank 0 of this job; remove it")
 
 
 def _numeric(config: WorkerConfig, place: cluster.LaunchContext) -> str:

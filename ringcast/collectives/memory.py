@@ -100,14 +100,14 @@ def _scatter(given: Arguments) -> Iterator[Use]:
 
 
 def _gather(given: Arguments) -> Iterator[Use]:
-    """Of gather, gatherv and reduce: only the exchange of counts comes before the copy."""
+    """Yield the uses of gather, gatherv and reduce: only the exchange of counts comes before the copy."""
     yield from _read(given["value"], later=given.get("counts", ()) is None)
     if _at_root(given):
         yield from _written(given["out"])
 
 
 def _to_all(given: Arguments) -> Iterator[Use]:
-    """Of allgather, allgatherv, allreduce and scan."""
+    """Yield the uses of allgather, allgatherv, allreduce and scan."""
     yield from _read(given["value"], later=given.get("counts", ()) is None)
     yield from _written(given["out"])
 
@@ -131,7 +131,7 @@ def _reduce_scatter(given: Arguments) -> Iterator[Use]:
 
 
 def _alltoall(given: Arguments) -> Iterator[Use]:
-    """Of alltoall, alltoallv and their forms between neighbours."""
+    """Yield the uses of alltoall, alltoallv and their forms between neighbours."""
     return _straight(given, exchanged=given.get("recvcounts", ()) is None)
 
 

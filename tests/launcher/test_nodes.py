@@ -237,7 +237,7 @@ def test_a_file_tells_the_key_as_long_as_nodes_are_awaited(tmp_path: Path) -> No
     with pytest.raises(JobError, match="cannot read"):
         node_rendezvous.find_key(other)
     file.write_text('{"key": 5}')
-    with pytest.raises(JobError, match="does not hold what node 0 of this job writes"):
+    with pytest.raises(JobError, match="has other contents than a file of node 0 of this job"):
         node_rendezvous.find_key(other)
     file.parent.chmod(0o755)
     with pytest.raises(JobError, match="yours alone"):

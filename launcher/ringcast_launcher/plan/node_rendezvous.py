@@ -172,5 +172,5 @@ def find_key(one: Rendezvous) -> str | None:
         return None
     key = told.get("key", "")
     if not isinstance(key, str) or not is_key(key):
-        raise JobError(f"{path} does not hold what node 0 of this job writes; remove it", 1)
+        raise JobError(f"{path} has other contents than a file of node 0 of this job; remove it", 1)
     return key

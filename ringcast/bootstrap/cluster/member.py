@@ -48,7 +48,7 @@ class Member:
 
     @classmethod
     def of(cls, world: Communicator) -> Member:
-        """Return the member of a cluster that this process, or this thread, is."""
+        """Return the `Member` of this process, or of this thread."""
         return cls(group_of(world))
 
     @property

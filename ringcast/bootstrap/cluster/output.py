@@ -54,14 +54,14 @@ class Screen:
         return self._owner is stream
 
     def _over(self, line: str) -> str:
-        """Return the text that puts a line in the place of the drawn one, the cursor at its end."""
+        """Return the text that draws a line over the drawn one and leaves the cursor at its end."""
         if not self._drawn:
             return line
         blank = f"\r{'':{len(self._drawn)}}" if len(line) < len(self._drawn) else ""
         return f"{blank}\r{line}"
 
     def _continued(self, line: str) -> str:
-        """Return the text that makes `line` of the drawn one, which it becomes."""
+        """Return the text that turns the drawn line into `line`; note `line` as the drawn one."""
         text = line[len(self._drawn) :] if line.startswith(self._drawn) else self._over(line)
         self._drawn = line
         return text

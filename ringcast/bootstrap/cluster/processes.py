@@ -113,10 +113,10 @@ class ProcessRanks:
         self._host_of |= dict.fromkeys(ranks, made)
 
     def _await(self, kind: Kind, times: int, interrupts: Interrupts) -> None:
-        """Wait until an event has come so many times.
+        """Wait until an event of this kind has come `times` times.
 
         Raises:
-            RunFailed: it does not come.
+            RunFailed: they have not come within START, a rank has died, or the launcher has ended.
         """
         until, seen = time.monotonic() + START, 0
         while seen < times:
@@ -188,7 +188,7 @@ class ProcessRanks:
                     yield event
 
     def _shown(self, event: Event) -> bool:
-        """Show output; return whether this was output."""
+        """If an event is output, show it and return True; else return False."""
         if event.kind not in (Kind.STDOUT, Kind.STDERR):
             return False
         self._streams[event.rank][event.kind - Kind.STDOUT].feed(event.data)
@@ -239,7 +239,7 @@ class ProcessRanks:
         told = read_report(self._report)
         if told["rank"] is None and not otherwise:
             before, _, last = said.rstrip().rpartition("\n")
-            return RunFailed(rank, last or "ringcast-launch ended, and said nothing", before)
+            return RunFailed(rank, last or "ringcast-launch ended without an output", before)
         if told["rank"] is None:
             return RunFailed(rank, otherwise, "".join(printed) or said)
         return failure("".join(printed) or said, told["exit_code"], told)

@@ -84,7 +84,7 @@ class Shared:
 
     @property
     def group(self) -> Group:
-        """The ranks of that."""
+        """The group of `caller`."""
         return group_of(self.caller)
 
     @property
@@ -112,7 +112,7 @@ class Shared:
         return self._private
 
     def groups(self) -> list[Group]:
-        """Return the groups of calls and of messages, which an intercommunicator has of its own."""
+        """Return the groups of calls and of messages: the same one, except for an intercommunicator."""
         return [self.group] if self.remote is None else [self.group, self.remote.group]
 
     def retire(self) -> None:

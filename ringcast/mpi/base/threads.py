@@ -43,5 +43,5 @@ def _share(caller: Caller) -> None:
 
 
 def give_way() -> None:
-    """Let other processes run, as a program that looks in vain will look again at once: ranks may share cores."""
+    """Let other processes run: a program that polls in vain polls again at once, and ranks may share cores."""
     os.sched_yield()

@@ -154,7 +154,7 @@ def of_size(typeclass: int, size: int) -> Definition:
 
 @lru_cache
 def fortran_90(combiner: int, arguments: tuple[tuple[str, int], ...]) -> Definition:
-    """Return the datatype for a precision and range of Fortran 90: the same one whenever it is asked for."""
+    """Return the datatype for a precision and range of Fortran 90; always the same one for the same arguments."""
     given = {name: number if number != UNDEFINED else 0 for name, number in arguments}
     digits, exponent = given.get("p", 0), given["r"]
     if combiner == COMBINER_F90_INTEGER:

@@ -118,7 +118,7 @@ class Layout:
             items[places] = elements[rows]
 
     def _places(self, origin: int, count: int) -> Iterator[tuple[slice, Numbers]]:
-        """Yield elements, some at a time, and where their units are in memory; all at once would take much of it."""
+        """Yield some elements at a time, and the places of their units; all at once would take much memory."""
         step = max(1, _AT_ONCE // len(self._positions))
         for first in range(0, count, step):
             elements = np.arange(first, min(first + step, count), dtype=np.int64)

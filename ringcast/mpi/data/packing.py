@@ -34,7 +34,7 @@ class Packing:
         return position
 
     def Pack_size(self, count: int, comm: Any) -> int:
-        """Return how many bytes `count` elements take."""
+        """Return the number of bytes of `count` packed elements."""
         _check_comm(comm)
         return _checked(count) * self._known().layout.size
 
@@ -52,7 +52,7 @@ class Packing:
         return position
 
     def Pack_external_size(self, datarep: str, count: int) -> int:
-        """Return how many bytes `count` elements take as external32."""
+        """Return the number of bytes of `count` elements in external32."""
         _check_representation(datarep)
         return _checked(count) * external32.size_of(self._known())
 

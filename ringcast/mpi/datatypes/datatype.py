@@ -269,14 +269,14 @@ class Datatype(Packing, Attributes, Handle):
     # how it was made
 
     def Get_envelope(self) -> tuple[int, int, int, int, int]:
-        """Return how many integers, addresses, counts and datatypes describe it, and its combiner."""
+        """Return the numbers of integers, addresses, counts and datatypes in the contents, and the combiner."""
         known = self._known()
         if known.combiner == COMBINER_NAMED:
             return 0, 0, 0, 0, COMBINER_NAMED
         return len(known.integers), 0, len(known.counts), len(known.bases), known.combiner
 
     def Get_contents(self) -> tuple[list[int], list[int], list[int], list[Datatype]]:
-        """Return integers, addresses, counts and datatypes that describe it."""
+        """Return the integers, addresses, counts and datatypes that describe the datatype."""
         known = self._known()
         if known.combiner == COMBINER_NAMED:
             raise Exception(ERR_TYPE, f"{known.name} is predefined and has no contents")
@@ -294,18 +294,18 @@ class Datatype(Packing, Attributes, Handle):
         base = bases[0] if bases and known.combiner != COMBINER_STRUCT else Datatype()
         return base, _COMBINERS[known.combiner], arguments
 
-    envelope = property(Get_envelope, doc="How many integers, addresses, counts and datatypes; the combiner.")
+    envelope = property(Get_envelope, doc="The numbers of integers, addresses, counts and datatypes; the combiner.")
     contents = property(Get_contents, doc="Integers, addresses, counts and datatypes.")
-    combiner = property(lambda self: self._known().combiner, doc="How the datatype was made.")
+    combiner = property(lambda self: self._known().combiner, doc="The constructor of the datatype, as a constant.")
 
     @property
     def is_named(self) -> bool:
-        """Whether it is a predefined datatype with a name."""
+        """Whether this is a predefined datatype with a name."""
         return self._known().combiner == COMBINER_NAMED
 
     @property
     def is_predefined(self) -> bool:
-        """Whether it is predefined."""
+        """Whether the datatype is predefined."""
         return self._state is None or self._state.combiner in _PREDEFINED
 
     # names and codes

@@ -53,7 +53,7 @@ class Predefined:
         self.of_objects = ops.Op(on_objects, name=name)
 
     def of_buffers(self, part: Part) -> tuple[ops.Op, Array]:
-        """Return the operator for the items of a buffer, and these."""
+        """Return the operator for the items of a buffer, and the items."""
         items = part.values()
         if items.dtype.kind not in self._kinds:
             raise Exception(ERR_OP, f"expected a datatype that {self.name} can combine, got {part.definition.name}")

@@ -65,7 +65,7 @@ class Status:
     error = property(Get_error, Set_error)
 
     def Get_count(self, datatype: Any = None) -> int:
-        """Return the size in items of a datatype, bytes by default; UNDEFINED if these are not whole."""
+        """Return the size in items of a datatype, bytes by default; UNDEFINED if it is no whole number."""
         size = 1 if datatype is None else datatype.Get_size()
         nbytes = self._fields[_COUNT]
         if not size:
@@ -73,7 +73,7 @@ class Status:
         return UNDEFINED if nbytes % size else nbytes // size
 
     def Get_elements(self, datatype: Any) -> int:
-        """Return the size in basic items of a datatype; UNDEFINED if these are not whole."""
+        """Return the size in basic items of a datatype; UNDEFINED if it is no whole number."""
         return _basic_items(datatype._known(), self._fields[_COUNT])
 
     def Set_elements(self, datatype: Any, count: int) -> None:
@@ -126,7 +126,7 @@ def check_status(status: Any) -> None:
 
 
 def _basic_items(definition: Definition, nbytes: int) -> int:
-    """Return how many basic items of a datatype so many bytes are; UNDEFINED if these are not whole."""
+    """Return the number of basic items of a datatype in `nbytes`; UNDEFINED if it is no whole number."""
     if not definition.layout.size:
         return 0
     items = [(numpy_dtype(code).itemsize, count) for code, count in items_of(definition)]

@@ -81,17 +81,17 @@ class BufferedSends(CommHandle):
     """The memory for buffered sends of a communicator."""
 
     def Attach_buffer(self, buf: Any) -> None:
-        """Give memory for buffered sends on this communicator."""
+        """Attach memory for buffered sends on this communicator."""
         if self._shared in _of_comms:
             raise Exception(ERR_BUFFER, "a buffer is attached already; call Detach_buffer before")
         _of_comms[self._shared] = _attached(buf)
 
     def Detach_buffer(self) -> Any:
-        """Return that memory, when nothing in it is under way."""
+        """Detach the memory, and return it when no send that uses it is under way."""
         return _detached(_of_comms.pop(self._shared, None))
 
     def Flush_buffer(self) -> None:
-        """Wait until nothing in it is under way."""
+        """Wait until no send that uses the memory is under way."""
         if self._shared in _of_comms:
             _of_comms[self._shared].flush()
 
@@ -99,19 +99,19 @@ class BufferedSends(CommHandle):
 
 
 def Attach_buffer(buf: Any) -> None:
-    """Give memory for buffered sends on communicators that have none of their own."""
+    """Attach memory for buffered sends on communicators that have none of their own."""
     if _of_process:
         raise Exception(ERR_BUFFER, "a buffer is attached already; call Detach_buffer before")
     _of_process.append(_attached(buf))
 
 
 def Detach_buffer() -> Any:
-    """Return that memory, when nothing in it is under way."""
+    """Detach the memory, and return it when no send that uses it is under way."""
     return _detached(_of_process.pop() if _of_process else None)
 
 
 def Flush_buffer() -> None:
-    """Wait until nothing in it is under way."""
+    """Wait until no send that uses the memory is under way."""
     for attached in _of_process:
         attached.flush()
 

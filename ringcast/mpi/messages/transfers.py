@@ -59,7 +59,7 @@ class Objects:
             return Outcome(None)
         outcome = Outcome.of(lambda: pickling.pickle.loads(self.incoming.data))
         if outcome.error is not None:
-            outcome.error.add_note(f"It arose from {_named(peers, self.incoming)}. What Send has sent is for Recv.")
+            outcome.error.add_note(f"It arose from {_named(peers, self.incoming)}. Receive the data of Send by Recv.")
         return outcome
 
 
