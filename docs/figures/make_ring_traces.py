@@ -15,9 +15,8 @@ from matplotlib.axes import Axes
 
 from ringcast import collectives
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import drive_together, simulated_endpoints
 from ringcast.collectives.stage import Choice, Group
-from ringcast.engine.drive import drive_together
-from ringcast.engine.in_process import simulated_endpoints
 from ringcast.monitoring.trace import Totals, TraceRecorder, moving, rounds, totals
 from ringcast.monitoring.trace.pairing import Interval
 

@@ -38,12 +38,11 @@ import ringcast
 from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Params
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import drive_together, simulated_endpoints
 from ringcast.collectives.stage import Choice, Group
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import ControlClient, ControlServer, new_key
 from ringcast.control.events import Joined
-from ringcast.engine.drive import drive_together
-from ringcast.engine.in_process import simulated_endpoints
 from ringcast.engine.recorder import encoded, mapped
 from ringcast.ops import MAX
 from ringcast.protocol.operations import Operation

@@ -19,13 +19,13 @@ import cloudpickle
 
 from ringcast._util.safe_text import is_a, safe_text
 from ringcast._util.streams import flush, write_text
+from ringcast.bootstrap.in_process import LocalControl, abort, thread_endpoints
 from ringcast.bootstrap.launched import failure, note_of, read_report
 from ringcast.bootstrap.time_limit import GRACE, deadline, left
 from ringcast.bootstrap.world import adopt, thread_group
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.in_process import LocalControl, abort, thread_endpoints
 from ringcast.errors import JobAborted, PeerFailed, Revoked, RunFailed, RunTimeout
 from ringcast.wire.error_text import in_a_line, text_of
 

@@ -133,7 +133,7 @@ def _join(timeout: float | None, deterministic: bool | None = None, *, children:
             _joined = _listen_to_children(config, group)
             _config = config = replace(config, key="")
         else:
-            from ringcast.engine.in_process import thread_endpoints  # with a control plane of its own
+            from ringcast.bootstrap.in_process import thread_endpoints  # with a control plane of its own
 
             endpoint, fixed = thread_endpoints(1)[0], config.deterministic
             group = Group(endpoint, WORLD, network, pickle=config.pickle, deterministic=fixed)

@@ -9,9 +9,8 @@ from typing import Any
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.task import Task, begin
-from ringcast.errors import CollectiveTimeout, RingcastError
+from ringcast.errors import CollectiveTimeout
 from ringcast.protocol.operations import Operation
-from ringcast.transports.simulated import SimulatedWire
 from ringcast.wire.call import NOWHERE, Site
 
 QUIET = 1.0  # seconds without a message after which a waiting rank probes its peers and reports a stall
@@ -133,47 +132,3 @@ def deadlines(
 def _operations(tasks: Sequence[Task[Any]]) -> list[Operation]:
     """Return the operations under way of those tasks that are not done."""
     return [task.operation for task in tasks if not task.done and task.operation is not None]
-
-
-def drive_together(wire: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequence[Steps[Any]]) -> list[Any]:
-    """Run one generator per rank on the simulated wire, in one thread; return their results by rank.
-
-    Raises:
-        RingcastError: the first error of any rank; or a deadlock, with the ranks that wait for each other.
-    """
-    tasks = [begin(endpoint, generator) for endpoint, generator in zip(endpoints, steps, strict=True)]
-    running = {rank for rank, task in enumerate(tasks) if not _ended(task)}
-    stuck = None
-    while running:
-        rank = wire.deliver()
-        if rank is not None:
-            while wire.ends[rank].inbox:  # a notice may have come as well
-                endpoints[rank].progress(wire.now)
-            if rank in running and _ended(tasks[rank]):
-                running.discard(rank)
-            continue
-        waiting = {r: op for r in sorted(running) if (op := tasks[r].operation) is not None}
-        state = [(op.number, op.round, op.waiting_for) for op in waiting.values()]
-        for r in waiting:
-            tasks[r].patience = wire.now
-            _ended(tasks[r])
-        if state == stuck:  # also after all have probed their peers
-            waits = {r: op.waiting_for for r, op in waiting.items()}
-            raise RingcastError(f"deadlock at {wire.now:g} s: no message is under way and ranks wait for {waits}")
-        stuck = state
-        for r, op in waiting.items():
-            endpoints[r].probe([op])
-    return [task.result for task in tasks]
-
-
-def _ended(task: Task[Any]) -> bool:
-    """Return whether a task is done.
-
-    Raises:
-        BaseException: the error that has ended it.
-    """
-    if not task.done and not task.poll():
-        return False
-    if task.error is not None:
-        raise task.error
-    return True

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ringcast.bootstrap.connectivity import reach
-from ringcast.engine.in_process import endpoints
+from ringcast.bootstrap.in_process import endpoints
 from ringcast.errors import RendezvousError
 from support.socket_jobs import opened, until_reached
 

@@ -11,7 +11,7 @@ from support.patience import patience
 
 UNWANTED = ["asyncio", "importlib.metadata", "psutil", "rich", "cloudpickle", "multiprocessing", "subprocess"]
 UNWANTED += [f"ringcast.{name}" for name in ("control.server", "control.membership", "topology", "analysis", "mpi")]
-UNWANTED += [f"ringcast.{name}" for name in ("engine.in_process", "collectives.explain", "collectives.neighbors")]
+UNWANTED += [f"ringcast.{name}" for name in ("bootstrap.in_process", "collectives.explain", "collectives.neighbors")]
 NEEDS = {  # what a transport needs that others do not wait for
     "cryptography": {"sockets"},
     "ssl": {"sockets"},

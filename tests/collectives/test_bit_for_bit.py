@@ -19,8 +19,8 @@ import ringcast
 from ringcast import MAX, MIN, PROD, SUM, Communicator, ConfigError, Op, UsageError
 from ringcast.algorithms import network_file
 from ringcast.algorithms.network import FIXED, NETWORKS, Network
+from ringcast.bootstrap.in_process import thread_endpoints
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Data, Group, plan
-from ringcast.engine.in_process import thread_endpoints
 from ringcast.wire.collective import COLLECTIVES
 from support.jobs import Job, Jobs
 from support.patience import patience

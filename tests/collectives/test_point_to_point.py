@@ -25,11 +25,10 @@ from ringcast import (
     UsageError,
 )
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import drive_together, simulated_endpoints
 from ringcast.collectives.point_to_point import sendrecv
 from ringcast.collectives.self_describing import APART, SelfDescribing
 from ringcast.collectives.stage import Group
-from ringcast.engine.drive import drive_together
-from ringcast.engine.in_process import simulated_endpoints
 from support.jobs import KINDS, Job, Jobs
 from support.patience import patience
 

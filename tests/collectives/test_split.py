@@ -353,7 +353,7 @@ def test_many_parts_one_after_the_other_leave_nothing() -> None:
 
     assert job.ask(work) == [(1, 0)] * 3
     control: Any = job.endpoints[0].control
-    assert not control._shared._agreements._members
+    assert not control._shared._membership._agreements._members
     job.close()
 
 

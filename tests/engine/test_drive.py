@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import endpoints
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.engine.in_process import endpoints
 from ringcast.transports.base import Arrival, Transport
 from ringcast.transports.threads import ThreadHub, ThreadTransport
 

@@ -14,12 +14,12 @@ from ringcast import collectives
 from ringcast.algorithms import Params, build
 from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis.simulate import simulate
+from ringcast.bootstrap.in_process import LocalControl, drive_together, endpoints, simulated_endpoints, thread_endpoints
 from ringcast.collectives.stage import Choice, Group
 from ringcast.communicator import Communicator
-from ringcast.engine.drive import drive, drive_together
+from ringcast.engine.drive import drive
 from ringcast.engine.endpoint import Endpoint, Exchange
 from ringcast.engine.execute import Steps
-from ringcast.engine.in_process import LocalControl, endpoints, simulated_endpoints, thread_endpoints
 from ringcast.errors import CollectiveTimeout, JobAborted, LinkLost, PeerFailed, Revoked, RingcastError
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.ops import SUM, Op

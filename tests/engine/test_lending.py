@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ringcast import SUM
+from ringcast.bootstrap.in_process import endpoints
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import MOST_LENT, Steps, execute
-from ringcast.engine.in_process import endpoints
 from ringcast.engine.slots import ArraySlots
 from ringcast.engine.task import Task, begin
 from ringcast.errors import PeerFailed

@@ -10,11 +10,10 @@ import pytest
 
 from ringcast import collectives
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import drive_together, simulated_endpoints
 from ringcast.collectives.stage import Choice, Group
-from ringcast.engine.drive import drive_together
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import UNDER_WAY, Steps
-from ringcast.engine.in_process import simulated_endpoints
 from ringcast.engine.task import begin
 from ringcast.errors import PeerFailed
 from ringcast.events import Event, RoundEnd, RoundStart

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import endpoints
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine import drive, signal_gate
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.in_process import endpoints
 from ringcast.engine.signal_gate import NUMBERS, Deferred
 from ringcast.errors import PeerFailed, Revoked, UsageError
 from ringcast.transports import zeromq

@@ -18,10 +18,9 @@ from ringcast import collectives
 from ringcast.algorithms import ALGORITHMS, Algorithm, Params, build
 from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis.simulate import Report, simulate
+from ringcast.bootstrap.in_process import drive_together, simulated_endpoints
 from ringcast.collectives.stage import AUTOMATIC, Choice, Group
 from ringcast.communicator import Communicator
-from ringcast.engine.drive import drive_together
-from ringcast.engine.in_process import simulated_endpoints
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.monitoring.trace import (
     TraceRecorder,

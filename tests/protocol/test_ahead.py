@@ -9,9 +9,8 @@ import pytest
 
 from ringcast import SUM, collectives
 from ringcast.algorithms.network import Network
+from ringcast.bootstrap.in_process import drive_together, simulated_endpoints
 from ringcast.collectives.stage import Choice, Group
-from ringcast.engine.drive import drive_together
-from ringcast.engine.in_process import simulated_endpoints
 from ringcast.errors import PeerFailed, RingcastError
 from ringcast.protocol.operations import SEGMENT, Operation
 from ringcast.schedules.schedule import Combine, Slots, Step, independent

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import LocalControl, SharedControl
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.engine.in_process import LocalControl, SharedControl
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed, Revoked
 from support.jobs import Job
 from support.patience import patience
@@ -264,7 +264,7 @@ def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         return c.allreduce(c.rank)
 
     assert job.run(work) == [6] * 4
-    assert not control._shared._deadlocks._reports  # all have moved
+    assert not control._shared._membership._deadlocks._reports  # all have moved
     job.close()
 
 
@@ -284,7 +284,7 @@ def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.Mo
     errors = job.run(work)
     assert isinstance(errors[0], CollectiveTimeout)
     assert (errors[0].cycle, errors[1]) == ((), None)
-    assert not control._shared._deadlocks._reports
+    assert not control._shared._membership._deadlocks._reports
     job.close()
 
 
@@ -292,7 +292,7 @@ def await_reports(shared: SharedControl, ranks: tuple[int, ...], times: int) -> 
     deadline = time.monotonic() + patience(30)
     while time.monotonic() < deadline:
         with shared._lock:
-            reports = [shared._deadlocks._reports.get(rank) for rank in ranks]
+            reports = [shared._membership._deadlocks._reports.get(rank) for rank in ranks]
         if all(report is not None and report.times >= times for report in reports):
             return
         time.sleep(0.001)  # a clock tick: what is waited for is the condition above

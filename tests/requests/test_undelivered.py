@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ringcast.bootstrap.in_process import LocalControl
 from ringcast.communicator import Communicator
-from ringcast.engine.in_process import LocalControl
 from ringcast.requests.request import Request, wait_all, wait_any
 from ringcast.transports.sockets.transport import SocketTransport
 from support.jobs import Job

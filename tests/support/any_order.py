@@ -20,10 +20,10 @@ from typing import Any
 from hypothesis import Phase, settings
 
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import SharedControl
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.in_process import SharedControl
 from ringcast.errors import LinkLost
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire.control_messages import Failing, FromMember

@@ -21,9 +21,9 @@ import pytest
 
 import ringcast
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import endpoints
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator, lifetime
-from ringcast.engine.in_process import endpoints
 from ringcast.errors import RingcastError
 from ringcast.transports.base import MemoryArrival
 from ringcast.transports.simulated import SimulatedTransport, SimulatedWire

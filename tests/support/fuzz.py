@@ -21,6 +21,7 @@ import numpy as np
 
 from ringcast import collectives
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import simulated_endpoints
 from ringcast.collectives.point_to_point import sendrecv
 from ringcast.collectives.stage import AUTOMATIC, Group
 from ringcast.config.worker import WorkerConfig
@@ -32,7 +33,6 @@ from ringcast.control.membership import Membership
 from ringcast.control.server import _event
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps
-from ringcast.engine.in_process import simulated_endpoints
 from ringcast.engine.task import Task
 from ringcast.errors import CollectiveTimeout, PeerFailed, RingcastError
 from ringcast.ops import SUM

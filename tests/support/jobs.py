@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import LocalControl, endpoints
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.in_process import LocalControl, endpoints
 from ringcast.errors import Revoked
 from ringcast.transports.base import Transport
 from ringcast.transports.memory.transport import ShmTransport

@@ -10,9 +10,9 @@ import pytest
 
 import ringcast
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import thread_endpoints
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.engine.in_process import thread_endpoints
 from ringcast.wire.error_text import Translation, in_a_line, origin, text_of
 
 PACKAGE = Path(ringcast.__file__).parent

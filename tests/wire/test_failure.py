@@ -4,9 +4,9 @@ import pytest
 
 import ringcast
 from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import thread_endpoints
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.engine.in_process import thread_endpoints
 from ringcast.errors import PeerFailed, Revoked
 from ringcast.wire.error_text import Translation
 from ringcast.wire.failure import MAX_TEXT, Failure, clean

@@ -12,11 +12,11 @@ from ringcast.bootstrap.cluster.interrupts import Interrupts
 from ringcast.bootstrap.cluster.member import Member
 from ringcast.bootstrap.cluster.outcome import Outcome
 from ringcast.bootstrap.cluster.ranks import BrokenOff
+from ringcast.bootstrap.in_process import abort, thread_endpoints
 from ringcast.bootstrap.time_limit import GRACE, left
 from ringcast.bootstrap.world import thread_group
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
-from ringcast.engine.in_process import abort, thread_endpoints
 
 Call: TypeAlias = Callable[[Communicator], Any]
 Calls: TypeAlias = "queue.SimpleQueue[Call | None]"  # None: there are no more
