@@ -76,7 +76,7 @@ output:     tag: "[rank] " before every line (default); none: lines without a pr
 exit code:  of the first rank that failed (128 + signal if it was killed), 1 if a rank left while it was needed,
             or an error of communication was caught and not answered (by shrink, agree or ack_failed),
             0 with --on-failure continue, if a rank outlived the failures, and all that finished exited with 0,
-            1 if output could not be written, 141 if nobody reads it any more, which ends the job,
+            1 if output could not be written, 141 if its reader has gone, which ends the job,
             124 after --timeout, 130 after Ctrl-C (129 SIGHUP, 131 SIGQUIT, 143 SIGTERM),
             2 for wrong arguments, 127 if there is no such program, 126 if it cannot be run
 
@@ -134,7 +134,7 @@ def _run(
             _complain(text, last_words)
         return JobReport(error.code, text, unusable_hosts=dict(error.hosts))
     except BrokenPipeError:  # all readers of the output have gone
-        return JobReport(BROKEN_PIPE, "nobody reads the output any more")
+        return JobReport(BROKEN_PIPE, "the reader of the output has gone")
     except (RendezvousError, ConfigError, OSError) as error:  # no room for a directory, a socket or the output
         text = _by_options(str(error), options)
         _complain(text, last_words)
@@ -238,7 +238,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "does (default: rank 0, unless it is a terminal)"),
         add("--debug", type=int, metavar="RANK", help="run this rank, of this host, in Python's debugger"),
         add("--ranks-filter", default="", metavar="RANKS",
-            help="show the output of these ranks only, as 0,2-3; failures are reported whoever fails"),
+            help="show the output of these ranks only, as 0,2-3; failures of all ranks are reported"),
         add("--timeout", type=_seconds, metavar="S", help="end the job after S seconds, with exit code 124"),
         add("--grace", type=_seconds, metavar="S",
             help="seconds that the ranks have to end, or to save their state, after SIGTERM or Ctrl-C to the launcher "
@@ -253,24 +253,24 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             help="auto: shm within a host, sockets between hosts; zeromq: ipc and tcp in the same way; sockets, tcp: "
             "between all ranks, on one host over loopback"),
         add("--security", choices=(CURVE, NONE),
-            help="of sockets, tcp: curve: encrypted, for members of the job only (default); none: open to everybody"),
+            help="of sockets, tcp: curve: encrypted, for members of the job only (default); none: neither"),
         add("--iface", metavar="WHICH", help="listen there: a name, a network as 10.0.0.0/8, or ^docker,lo for all but "
             "these (default: that which leads to the other hosts; on one machine loopback)"),
         add("--port-range", metavar="FIRST-LAST", help="all ports of the job are among these"),
         add("--json-report", type=_new_file, metavar="FILE",
-            help="write there at the end what became of the job and of each rank"),
+            help="write the results of the job and of each rank there at the end"),
         add("--on-failure", choices=("abort", "continue", "restart"), default="abort",
             help="what becomes of the other ranks: end them (default), let them go on, or start the whole job afresh"),
         add("--max-restarts", type=int, metavar="N", help="how often, with --on-failure restart (default 3)"),
         add("--config", metavar="FILE", help="constants of the network, as ringcast calibrate writes them"),
-        add("--flight-recorder", metavar="FILE", help="if the job fails, write there what all ranks did last "
+        add("--flight-recorder", metavar="FILE", help="if the job fails, write the last actions of all ranks there "
             "(*.json: as JSON)"),
     ]  # fmt: skip
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
     add("--as-mpi4py", action="store_true", help="the program imports mpi4py, and gets ringcast.MPI")
-    add("--dry-run", action="store_true", help="print what would run where, and by which commands")
+    add("--dry-run", action="store_true", help="print the ranks, their hosts and the commands, without starting them")
     words = made.add_mutually_exclusive_group()
-    words.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    words.add_argument("-v", "--verbose", action="store_true", help="print each step")
     words.add_argument("-q", "--quiet", action="store_true", help="print errors only: no notes, warnings, status line")
     add("--version", action="version", version=f"ringcast-launch {version()}, {build()}")
     return made, frozenset(name for action in valued for name in action.option_strings)

@@ -21,10 +21,10 @@ _COMMANDS = {
     "explain": ("ringcast.commands.explain", "list the algorithms, or show one round by round"),
     "simulate": ("ringcast.commands.simulate", "compare algorithms on a virtual clock, also on sparse networks"),
     "calibrate": ("ringcast.commands.calibrate.command", "measure the links of a job, for the choice of algorithms"),
-    "ps": ("ringcast.commands.ps", "show running jobs, and what each of their ranks is doing"),
+    "ps": ("ringcast.commands.ps", "show running jobs, and the state of each of their ranks"),
     "doctor": (
         "ringcast.commands.doctor.command",
-        "look whether a job would run here, or on several hosts, and what to mend",
+        "check whether a job would run here, or on several hosts, and say what to mend",
     ),
 }
 

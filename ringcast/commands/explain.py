@@ -27,7 +27,7 @@ from ringcast.wire.collective import COLLECTIVES, Parts
 _COMMAND = "ringcast explain"
 MOST = 1_000_000  # steps of all ranks; their list would be some 100 MB
 NETWORK = NETWORKS["tcp"]
-_DESCRIPTION = "List all algorithms, or show what one does: its rounds, who sends which block to whom, and its price."
+_DESCRIPTION = "List all algorithms, or show one: sender, receiver and blocks of each message by round, and the price."
 _EPILOG = """\
 examples:  ringcast explain --list
            ringcast explain bcast -n 20 --nblocks 8 --root 3 --tables
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("collective", nargs="?", choices=list(ALGORITHMS), metavar="COLLECTIVE", help=", ".join(ALGORITHMS))
     call_options.add_to(made)
-    add("--algorithm", metavar="NAME", help="instead of the one that is predicted to be fastest")
+    add("--algorithm", metavar="NAME", help="instead of the predicted fastest one")
     add("--ranks-per-host", type=int, default=1, metavar="RANKS", help="ranks that share a host's link (default 1)")
     add("--nbytes", metavar="BYTES", help="of the whole buffer, for prices, such as 10k (default: the counts, or 1m)")
     add("--list", action="store_true", help="list all algorithms with paper, rounds, volume and tests")

@@ -21,9 +21,9 @@ from ringcast.monitoring.rank_state import RankState, as_data, rows, table
 
 _COMMAND = "ringcast ps"
 _DESCRIPTION = """\
-Show the jobs of ringcast-launch that run on this machine, and what their ranks are doing: the operation and its
-number, the round (known when it has waited for a second), whom it waits for, since when, memory and use of a CPU.
-Where the launcher runs, the ranks on all hosts are shown; on another host of a job those that are there."""
+Show the jobs of ringcast-launch that run on this machine, and for each rank: the operation and its number, the round
+(known when the rank has waited for a second), the ranks that it waits for, since when, memory and use of a CPU. On the
+launcher's host the ranks on all hosts are shown; on another host of a job only the ranks there."""
 
 
 def main(argv: Sequence[str]) -> int:

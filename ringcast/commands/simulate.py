@@ -119,7 +119,7 @@ def _reason_not(options: argparse.Namespace) -> str:
     if options.plot is None:
         return ""
     if COLLECTIVES[options.collective].parts is Parts.NONE:
-        return f"--plot draws time against bytes, of which a {options.collective} has none; leave it out"
+        return f"--plot draws time against bytes, but a {options.collective} has no bytes; leave it out"
     from ringcast.commands.bench.plot import reason_not
 
     reason = output_files.reason_not(options.plot) or reason_not(options.plot)

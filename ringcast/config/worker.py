@@ -323,8 +323,8 @@ def _meeting(context: cluster.LaunchContext, env: Mapping[str, str]) -> dict[str
     if context.job and env.get("HOME"):
         return {"RINGCAST_CONTROL": f"file://{env['HOME']}/{HOMES}/{name}"}
     raise ConfigError(
-        f"{context.engine}: this is rank {context.rank} of {context.size}, but nothing tells where they meet. On one "
-        "host, before the job: export RINGCAST_DIR=$(mktemp -d); on several, "
+        f"{context.engine}: this is rank {context.rank} of {context.size}, but no variable says where the ranks meet. "
+        "On one host, before the job: export RINGCAST_DIR=$(mktemp -d); on several, "
         f"export RINGCAST_CONTROL=tcp://HOST_OF_RANK_0:PORT and {cluster.NEW_KEY}; to work alone, RINGCAST_SIZE=1"
     )
 

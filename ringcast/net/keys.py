@@ -18,8 +18,8 @@ from ringcast._util.dataclass import dataclass
 
 LENGTH = 40  # characters of a key in Z85
 OPEN = (
-    "security none: nothing between the ranks is encrypted, and whoever reaches one of their ports can join the job, "
-    "change what they compute, and run code in it"
+    "security none: nothing between the ranks is encrypted, and any process that reaches one of their ports can join, "
+    "change the results, and run code in the job"
 )
 
 

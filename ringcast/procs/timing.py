@@ -81,12 +81,12 @@ class FailureTiming(NamedTuple):
             "ranks are ended by the agent, or by its watchdog, before their host counts as lost": (
                 self.heard + self.watchdog_silence + self.kill <= self.host_silence
             ),
-            "a hung agent is one that would have given up": self.launcher_silence < self.watchdog_silence,
+            "an agent gives up before it counts as hung": self.launcher_silence < self.watchdog_silence,
             "a rank on a host that is cut off is known to be silent when a link to it is dead": (
                 self.cut_off_beats * self.beat < self.link_stall + self.accusation_settle
             ),
             "new connections are tried before they decide": self.link_doubt < self.link_stall < self.link_hopeless,
-            "the reason for a closed connection is told before it is missed": (
+            "the reason for a closed connection arrives before the wait for it ends": (
                 self.settle < self.report_grace < self.link_closed
             ),
             "a rank is found hung before it would give up the control plane": self.stall < self.control_silence,

@@ -41,7 +41,7 @@ def check_conditions(p: int, recv: ArrayLike, send: ArrayLike) -> None:
     home = np.array([(a <= ranks) & (ranks < b) for a, b in pairwise(s)], np.bool_).reshape(q, p)
     _hold(new == home, "3: the new block comes in the k with s[k] <= r < s[k+1]")
     had = np.array([(into[:k] == out[k]).any(axis=0) for k in range(q)], np.bool_).reshape(q, p)
-    _hold((out == own - q) | had | (ranks == 0), "4: a rank sends only what it has")
+    _hold((out == own - q) | had | (ranks == 0), "4: a rank sends only blocks that it has")
 
 
 def _hold(holds: NDArray[np.bool_], condition: str) -> None:

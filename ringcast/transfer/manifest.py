@@ -143,7 +143,7 @@ class Manifest:
             if name in (b"", b".", b"..") or b"\0" in name or entry.path in seen:
                 raise TransferError(f"{shown(entry.path)}: no path below the destination, or there twice")
             if slash and folder not in directories:
-                raise TransferError(f"{shown(entry.path)}: its directory is not among what is copied")
+                raise TransferError(f"{shown(entry.path)}: its directory is not in the list of files")
             seen.add(entry.path)
             if entry.kind == DIRECTORY:
                 directories.add(entry.path)

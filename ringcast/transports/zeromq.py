@@ -34,9 +34,9 @@ from ringcast.wire.header import LARGEST_FRAME
 _BROKEN = {
     zmq.Event.CLOSED: "it was refused, or there is no way there",
     zmq.Event.DISCONNECTED: "it was closed by the other side",
-    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "who listens there has ended meanwhile, or is not that rank",
-    zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "who listens there does not speak its protocol",
-    zmq.Event.HANDSHAKE_FAILED_AUTH: "who listens there does not admit this rank",
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "the listener there has ended meanwhile, or is not that rank",
+    zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "the listener there does not speak its protocol",
+    zmq.Event.HANDSHAKE_FAILED_AUTH: "the listener there does not admit this rank",
 }
 _LAST = int(zmq.DONTWAIT)
 _MORE = int(zmq.DONTWAIT | zmq.SNDMORE)  # computed once, as the operation on enums is slow

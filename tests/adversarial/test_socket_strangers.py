@@ -115,7 +115,7 @@ def test_a_server_without_the_ranks_key_gets_nothing() -> None:
     while not (why := a.unreached()[1]):
         assert impostor.poll(impostor.clock()) is None
         assert a.clock() < deadline
-    assert why == "who listens there is not that rank"
+    assert why == "the listener there is not that rank"
     with pytest.raises(LinkLost, match="is not that rank"):
         a.send(1, [b"secret"])
     assert impostor.poll(impostor.clock() + 0.02) is None
@@ -133,7 +133,7 @@ def test_members_of_another_job_are_refused_once(secure: bool) -> None:
     while not (why := other.unreached()[1]):
         b.unreached()
         assert a.clock() < deadline
-    assert why.startswith("who listens there does not admit this rank")
+    assert why.startswith("the listener there does not admit this rank")
     assert b.strangers == 1
     for transport in a, b, other, another:
         transport.close()

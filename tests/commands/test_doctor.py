@@ -138,7 +138,7 @@ def test_what_travels_is_read_back_and_nothing_else() -> None:
     examined = Examined("h0", {"numpy": "2"}, "10.0.0.1", 1500, (ok("a", "b"), fail("c", "d", "e")))
     assert Examined.from_json(json.loads(json.dumps(examined.to_json()))) == examined
     for bad in (None, [], {}, {**examined.to_json(), "mtu": "x"}, {**examined.to_json(), "findings": [{}]}):
-        with pytest.raises(ValueError, match=r"not what a doctor says|no finding"):
+        with pytest.raises(ValueError, match=r"not a doctor's answer|no finding"):
             Examined.from_json(bad)
     with pytest.raises(ValueError, match=r"not a valid"):
         Finding.from_json({"check": "a", "verdict": "fine", "text": "", "fix": ""})
@@ -252,7 +252,7 @@ def test_a_probe_answers_until_its_input_ends() -> None:
         ("echo no host key >&2; exit 255", "no host key"),
         ("exit 3", "it ended without a word"),
         ("echo welcome", "it said: welcome"),
-        ("echo '[1, 2]'", "not what a doctor says: [1, 2]"),
+        ("echo '[1, 2]'", "not a doctor's answer: [1, 2]"),
         ("head -c 3000000 /dev/zero", "it ended"),
     ],
 )

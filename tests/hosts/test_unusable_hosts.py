@@ -55,7 +55,7 @@ def test_a_host_that_ssh_does_not_reach(hosts: Fleet, host: str, words: str) -> 
         rf"ringcast-launch: the job cannot start: host {host}: its agent cannot be started \(ssh -oBatchMode=yes …\)"
     )
     assert re.match(rf"{start}: .*{words}", said), said
-    assert re.search("`ringcast doctor -H [a-z@h0-9,]+` tells more", said)
+    assert re.search("`ringcast doctor -H [a-z@h0-9,]+` shows more", said)
 
 
 def test_all_hosts_that_fail_at_once_are_named(hosts: Fleet) -> None:
@@ -157,7 +157,7 @@ GOOD = "out.write(encode(plain(AgentHello(version(), platform.python_version(), 
         ("out.write(b'\\xff' * 99)", "a message of .* bytes was announced"),
         ("out.write(encode(['Rubbish', 1]))", r"a message is not understood: \['Rubbish', 1\]"),
         (f"{GOOD}; out.write(encode(['Output', 'x', 1, b'']))", r"a message is not understood: \['Output', 'x', 1"),
-        (f"{GOOD}; out.write(encode(['Exited', 0, 1]))", r"it tells of ranks that are not there: \['Exited', 0, 1\]"),
+        (f"{GOOD}; out.write(encode(['Exited', 0, 1]))", r"it reports ranks that it does not have: \['Exited', 0, 1\]"),
         (f"{GOOD}; out.write(encode(['Fence', 1]))", r"a message is not understood: \['Fence', 1\]"),
     ],
 )
@@ -165,7 +165,7 @@ def test_an_agent_that_talks_nonsense(hosts: Fleet, write: str, words: str) -> N
     (hosts.folder / "agent.py").write_text(NONSENSE.format(write=write))
     other = f'exec ssh "$1" {shlex.quote(python(hosts.folder / "agent.py"))}'
     said = refused(hosts, *starter(hosts, other), "-H", "h0,h1")
-    assert re.search(f"what came from its host h1 cannot be understood: {words}", said), said
+    assert re.search(f"data from its host h1 cannot be understood: {words}", said), said
 
 
 def test_an_agent_that_somebody_starts_by_hand_says_so(hosts: Fleet) -> None:

@@ -80,7 +80,7 @@ def test_of_several_launchers_the_first_one_says_what_is_wrong(
     ("wrong", "words"),
     [
         ({"SLURM_TASKS_PER_NODE": "2(x2),"}, "SLURM_TASKS_PER_NODE='2\\(x2\\),' is no list of numbers"),
-        ({"SLURM_TASKS_PER_NODE": "2", "SLURM_JOB_CPUS_PER_NODE": ""}, "Slurm tells 3 nodes but not their tasks"),
+        ({"SLURM_TASKS_PER_NODE": "2", "SLURM_JOB_CPUS_PER_NODE": ""}, "Slurm gives 3 nodes but not their tasks"),
         ({"SLURM_JOB_NODELIST": "n[1-"}, "'n\\[1-' is not a list of Slurm's nodes"),
     ],
 )

@@ -36,5 +36,5 @@ def test_a_host_that_does_not_tell_the_end_of_its_output_is_named(tmp_path: Path
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience(100), check=False)
     assert (done.returncode, sorted(done.stdout.splitlines())) == (1, ["[0] here", "[1] here"])
-    said = "ringcast-launch: host h1.test: what its ranks wrote last may be lost: it was not told within 0.5 s\n"
+    said = "ringcast-launch: host h1.test: the last output of its ranks may be lost: it was not reported within 0.5 s\n"
     assert done.stderr == said

@@ -98,7 +98,7 @@ def test_a_full_disk_as_standard_output_is_an_error(tmp_path: Path, p: int) -> N
         code, _, errors = launch(
             *("-q", "-n", str(p), "--json-report", str(tmp_path / "report"), "--", "sh", "-c", program), stdout=full
         )
-    cause = f"standard output cannot be written ({FULL}); what was still to come is lost"
+    cause = f"standard output cannot be written ({FULL}); the rest of the output is lost"
     *others, last = errors.splitlines()
     assert (code, last) == (1, f"ringcast-launch: {cause}")
     assert sorted(others) == [f"[{rank}] err" for rank in range(p)]
@@ -124,7 +124,7 @@ def test_a_job_that_fails_anyhow_keeps_its_cause(tmp_path: Path) -> None:
         code, _, errors = launch("-n", "1", "--", "sh", "-c", "echo out; exit 7", stdout=full)
     first, last = errors.splitlines()
     assert code == 7
-    assert first == f"ringcast-launch: standard output cannot be written ({FULL}); what was still to come is lost"
+    assert first == f"ringcast-launch: standard output cannot be written ({FULL}); the rest of the output is lost"
     assert last.endswith("failed: exit code 7")
 
 
@@ -134,7 +134,7 @@ def test_a_full_disk_under_an_output_file_is_an_error_that_names_it(tmp_path: Pa
     code, _, errors = launch("-n", "1", "--output", f"dir={tmp_path}", "--", "sh", "-c", "echo out; echo err >&2")
     assert code == 1
     assert errors == (
-        f"ringcast-launch: {tmp_path}/rank-0.out cannot be written ({FULL}); what was still to come is lost\n"
+        f"ringcast-launch: {tmp_path}/rank-0.out cannot be written ({FULL}); the rest of the output is lost\n"
     )
     assert (tmp_path / "rank-0.err").read_text() == "err\n"
 
@@ -173,7 +173,7 @@ def test_nobody_reads_is_the_code_of_sigpipe_and_no_word(tmp_path: Path, stream:
         )  # fmt: skip
     assert done == (141, "", "")
     name = {1: "standard output", 2: "standard error"}[stream]
-    assert report_of(tmp_path / "report") == (141, f"nobody reads {name} any more")
+    assert report_of(tmp_path / "report") == (141, f"the reader of {name} has gone")
 
 
 @pytest.mark.parametrize(("stream", "told"), [(1, True), (2, False)])
@@ -214,17 +214,17 @@ def test_a_file_that_is_full_takes_nothing_more() -> None:
     file.write(b"x")
     file.write(b"y")
     file.close()
-    assert losses.causes == [f"/dev/full cannot be written ({FULL}); what was still to come is lost"]
+    assert losses.causes == [f"/dev/full cannot be written ({FULL}); the rest of the output is lost"]
 
 
 def test_lost_output_is_the_cause_of_a_job_that_is_well_otherwise() -> None:
     losses = Losses()
     assert JobReport(0).but_for(losses) == JobReport(0)
     losses.note("standard output", BrokenPipeError())
-    assert JobReport(0).but_for(losses) == JobReport(141, "nobody reads standard output any more")
+    assert JobReport(0).but_for(losses) == JobReport(141, "the reader of standard output has gone")
     losses.note("log", OSError(errno.EIO, "bad disk"))
     losses.note("log", OSError(errno.EIO, "another"))
-    cause = "log cannot be written (bad disk); what was still to come is lost"
+    cause = "log cannot be written (bad disk); the rest of the output is lost"
     assert JobReport(0).but_for(losses) == JobReport(1, cause)
     assert JobReport(3, "failed").but_for(losses) == JobReport(3, "failed")
 

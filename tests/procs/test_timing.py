@@ -20,7 +20,7 @@ def test_the_limits_that_documents_name() -> None:
     [
         ({"margin": 0.5}, "before their host counts as lost"),
         ({"kill": 2.0}, "before their host counts as lost"),
-        ({"beat": 0.0}, "a hung agent is one that would have given up"),
+        ({"beat": 0.0}, "an agent gives up before it counts as hung"),
         ({"cut_off_beats": 9}, "known to be silent when a link to it is dead"),
         ({"link_doubt": 8.0}, "new connections are tried before they decide"),
         ({"report_grace": 0.5}, "the reason for a closed connection"),

@@ -133,7 +133,7 @@ def swapped(p: int, r: int, i: int, j: int) -> tuple[np.ndarray, np.ndarray]:
         (mutated(9, 1, 4, -2), "rank 4, .*condition 2: each block comes once"),
         (mutated(9, 3, 5, 2), "rank 5, round .: .*condition 2"),
         (swapped(9, 1, 0, 1), "rank 1, round 0: .*condition 3: the new block"),
-        (swapped(9, 7, 0, 1), "round ., *.*condition 4: a rank sends only what it has|round .: .*condition 4"),
+        (swapped(9, 7, 0, 1), "round ., *.*condition 4: a rank sends only blocks that it has|round .: .*condition 4"),
     ],
 )
 def test_each_condition_is_checked(wrong: tuple[np.ndarray, np.ndarray], reason: str) -> None:

@@ -26,7 +26,7 @@ class Losses:
             signal.raise_signal(signal.SIGPIPE)  # ends the wait of the job's loop; without a loop Python ignores it
         else:
             why = error.strerror or error
-            self.note_cause(place, f"{place} cannot be written ({why}); what was still to come is lost")
+            self.note_cause(place, f"{place} cannot be written ({why}); the rest of the output is lost")
 
     def note_cause(self, place: str, cause: str) -> None:
         """Note a loss with a text of the caller's."""
@@ -50,7 +50,8 @@ class Losses:
     @property
     def cause(self) -> str:
         """The reason for `code`, in one line; empty if the code is 0."""
-        return "; ".join(self.causes) or "".join(f"nobody reads {place} any more" for place in sorted(self._unread)[:1])
+        unread = sorted(self._unread)[:1]
+        return "; ".join(self.causes) or "".join(f"the reader of {place} has gone" for place in unread)
 
 
 def place_of(file: int) -> str:

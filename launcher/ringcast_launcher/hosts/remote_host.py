@@ -90,7 +90,7 @@ class RemoteHost(ABC):
         try:
             for message in messages:
                 if not ranks_of(report := parse(message, REPORTS)) <= self._ranks:
-                    raise CodecError(f"it tells of ranks that are not there: {message!s:.80}")
+                    raise CodecError(f"it reports ranks that it does not have: {message!s:.80}")
                 found.append(report)
         except CodecError as error:
             self._connection.refuse(str(error))
@@ -215,7 +215,7 @@ class SshHost(RemoteHost):
         self._lost = self._lost or now
         code = self._process.poll()
         if self._pipe.garbled:
-            told = f"what came from its host {self.host} cannot be understood: {self._pipe.garbled}"
+            told = f"data from its host {self.host} cannot be understood: {self._pipe.garbled}"
             return told if code is not None or now > self._lost + SILENCE else ""
         if (code is None or self._errors is not None) and now < self._lost + PATIENCE:
             return ""  # its status, or its last output, may still come

@@ -176,7 +176,7 @@ def _in_words(failures: Mapping[str, str]) -> str:
     more = len(failures) - len(told)
     if more:
         told.append(f"and {more} other hosts")
-    doctor = f"`ringcast doctor -H {','.join(list(failures)[:SHOWN])}` tells more"
+    doctor = f"`ringcast doctor -H {','.join(list(failures)[:SHOWN])}` shows more"
     return "the job cannot start: " + "\nringcast-launch: ".join(told) + f"; {doctor}"
 
 

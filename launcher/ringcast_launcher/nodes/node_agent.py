@@ -184,9 +184,9 @@ def _introduce(client: NodeClient, one: Rendezvous, address: str) -> None:
 
 def _lost(one: Rendezvous, client: NodeClient, refused: bool, seconds: float) -> str:
     if client.heard:
-        silence = f", of which nothing was heard for {PATIENCE:g} s" if client.silent > PATIENCE else ""
+        silence = f", from which nothing came for {PATIENCE:g} s" if client.silent > PATIENCE else ""
         what = f"lost its connection to node 0 at {one.endpoint}{silence}"
-        return f"{what}; its ranks were ended, and what node 0 says tells more"
+        return f"{what}; its ranks were ended, and node 0's messages say more"
     if refused:
         return (
             f"found something at {one.endpoint} that does not have the same key; is that node 0 of this job? "

@@ -120,7 +120,7 @@ def _slots(env: Mapping[str, str], nodes: int) -> list[int]:
     each = max([*_counts(env, "SLURM_CPUS_PER_TASK"), 1])
     processors = _counts(env, "SLURM_JOB_CPUS_PER_NODE")
     if len(processors) != nodes:
-        raise JobError(f"Slurm tells {nodes} nodes but not their tasks (SLURM_TASKS_PER_NODE); name the hosts by -H")
+        raise JobError(f"Slurm gives {nodes} nodes but not their tasks (SLURM_TASKS_PER_NODE); name the hosts by -H")
     return [max(1, number // each) for number in processors]
 
 

@@ -476,7 +476,7 @@ class _Running:
 
     def _fence(self, rank: int) -> None:
         if self._node[rank] in self._all_hosts:
-            self._debug(f"killing what is left of rank {rank}")
+            self._debug(f"killing the remaining processes of rank {rank}")
             self._all_hosts.send(self._node[rank], Fence(rank))
         else:  # the ranks of a lost host have ended before it counts as lost
             self._handle(Fenced(rank))
@@ -500,9 +500,9 @@ class _Running:
             self._take(i, said)
         for i in asked:
             if not isinstance(end := answers.get(i), HostFinished):
-                why = end.cause if isinstance(end, HostLost) else f"it was not told within {FINISH:g} s"
+                why = end.cause if isinstance(end, HostLost) else f"it was not reported within {FINISH:g} s"
                 host = self._job.nodes[i].host
-                self._writer.losses.note_cause(host, f"host {host}: what its ranks wrote last may be lost: {why}")
+                self._writer.losses.note_cause(host, f"host {host}: the last output of its ranks may be lost: {why}")
         self._outputs.end()
 
     def _seen_traceback(self, rank: int) -> str:

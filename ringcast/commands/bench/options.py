@@ -183,7 +183,7 @@ def _where(options: argparse.Namespace, config: WorkerConfig) -> tuple[int, int 
         return options.one_host, None
     count, rate = options.bed
     if count < 2:
-        raise Refused("--hosts-bed: one host has nobody to talk to; make it 2 or more, such as 8x100mbit")
+        raise Refused("--hosts-bed: one host cannot communicate; take 2 or more, such as 8x100mbit")
     if options.config is None and config.file:
         options.config = Path(config.file)
     if options.config is not None:

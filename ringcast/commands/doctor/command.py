@@ -22,7 +22,7 @@ from ringcast.net.hostlist import Host, HostError, listed
 
 _COMMAND = "ringcast doctor"
 _DESCRIPTION = """\
-Look whether a job would run on this machine, or on the hosts named, and say how to mend what is in its way."""
+Check whether a job would run on this machine, or on the named hosts, and say how to remove obstacles."""
 _EPILOG = """\
 exit code:  0, also with warnings; 1 if a job would fail; 2 for wrong arguments
 

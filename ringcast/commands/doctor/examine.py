@@ -49,7 +49,7 @@ class Examined:
             }:
                 told = {str(name): str(number) for name, number in versions.items()}
                 return cls(name, told, address, mtu, tuple(map(Finding.from_json, findings)))
-        raise ValueError(f"not what a doctor says: {data!r:.100}")
+        raise ValueError(f"not a doctor's answer: {data!r:.100}")
 
 
 def examine(question: Question) -> Examined:

@@ -224,7 +224,7 @@ def _time(remote: Remote) -> float:
     match remote.answer(ANSWER):
         case {"time": float(seconds)}:
             return seconds
-    raise NoAnswer(remote.host, "it does not tell the time")
+    raise NoAnswer(remote.host, "its answer has no time")
 
 
 def _link(source: Remote, sink: Remote) -> Finding:

@@ -76,5 +76,5 @@ def judge(source: str, sink: str, address: str, rate: float, error: str) -> Find
         return fail("link", text, "open the ports of --port-range in the firewalls, or name another --iface")
     text = f"{source} to {sink}: {rate / 1e6:.0f} MB/s"
     if rate < LEAST:
-        return warn("link", text, "look for a faster interface (--iface), or for what else uses this one")
+        return warn("link", text, "look for a faster interface (--iface), or for other programs that use this one")
     return ok("link", text)

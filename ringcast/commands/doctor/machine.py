@@ -79,7 +79,7 @@ def judge_shared_memory(reason: str) -> Finding:
     """Judge the reason why processes cannot share memory; "" if they can."""
     if reason:
         return warn("shared memory", f"{reason}; ranks of one host use ipc", "nothing fails: it is slower")
-    return ok("shared memory", "works, whatever the size of /dev/shm is")
+    return ok("shared memory", "works, with any size of /dev/shm")
 
 
 def check_place() -> Finding:

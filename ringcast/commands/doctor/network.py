@@ -86,7 +86,7 @@ def judge_ports(ports: PortRange | None, free: int, taken: str, here: int) -> Fi
     if ports is None:
         return fail("ports", f"the system gives none: {taken}", "mend the network, or choose another --iface")
     text = f"{free} of {ports} are free, and {needed} are needed here{taken and f' ({taken})'}"
-    return fail("ports", text, "end what uses them, or give a wider --port-range")
+    return fail("ports", text, "end the programs that use them, or give a wider --port-range")
 
 
 def _free(host: str, ports: PortRange | None) -> tuple[int, str]:

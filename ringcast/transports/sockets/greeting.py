@@ -73,10 +73,10 @@ def call(line: Line, said: bytes, tls: TlsClient | None, key: str) -> Steps[None
         line.stream = stream = tls.stream()
         yield from _shake(line.sock, stream)
         if stream.identity() != key:
-            raise Refused("who listens there is not that rank")
+            raise Refused("the listener there is not that rank")
         answered = yield from _decrypt(line.sock, stream, len(_WELCOME))
     if answered != _WELCOME:
-        raise Refused("who listens there does not admit this rank, or does not speak its protocol")
+        raise Refused("the listener there does not admit this rank, or does not speak its protocol")
 
 
 def answer(line: Line, members: Members, tls: TlsServer | None) -> Steps[int]:
@@ -113,7 +113,7 @@ def _shake(sock: socket.socket, stream: TlsStream) -> Steps[None]:
             stream.shake()
         except ssl.SSLWantReadError:
             if not left:
-                raise Refused("it says too much before it shows who it is") from None
+                raise Refused("it sends too many bytes before it is authenticated") from None
             yield from _send(sock, stream.unsent())
             left -= yield from _feed(sock, stream, left)
         except ssl.SSLError:

@@ -121,7 +121,7 @@ class Incoming:
             except OSError as error:
                 raise LinkLost(self.rank, str(error)) from error
             if not got:  # the member violates the layout of records, and could keep us waiting
-                raise LinkLost(self.rank, "what it sends is not what it announces")
+                raise LinkLost(self.rank, "it sends other bytes than it announced")
             done += got
 
     def skip(self, size: int) -> None:

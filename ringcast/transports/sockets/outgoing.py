@@ -203,7 +203,7 @@ def _cause(error: OSError) -> str:
     if isinstance(error, Refused):
         return str(error)
     if isinstance(error, ssl.SSLError) and not _accidental(error):
-        return "who listens there does not admit this rank, or does not speak its protocol"
+        return "the listener there does not admit this rank, or does not speak its protocol"
     if error.errno is None or _accidental(error):
         return _CLOSED
     return _CAUSES.get(error.errno) or os.strerror(error.errno)

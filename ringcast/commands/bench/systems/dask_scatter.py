@@ -66,7 +66,7 @@ class DaskSystem:
         return {}
 
     def trace(self, *, barrier: bool = False) -> list[Any]:
-        raise NotImplementedError("Dask tells no events")
+        raise NotImplementedError("Dask has no events")
 
     def _scatter(self) -> None:
         """Broadcast; without a hash, as Dask would not send data with a known hash again."""

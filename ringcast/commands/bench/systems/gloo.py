@@ -59,7 +59,7 @@ class GlooSystem:
         return {}
 
     def trace(self, *, barrier: bool = False) -> list[Any]:
-        raise NotImplementedError("Gloo tells no events")
+        raise NotImplementedError("Gloo has no events")
 
     def _calls(self) -> dict[str, Call]:
         given, out, root, at_root = self._given, self._out, self._work.root, self.rank == self._work.root

@@ -88,7 +88,7 @@ class HivemindSystem:
         return {}
 
     def trace(self, *, barrier: bool = False) -> list[Any]:
-        raise NotImplementedError("hivemind tells no events")
+        raise NotImplementedError("hivemind has no events")
 
     def close(self) -> None:
         """End the averager of the last case."""

@@ -60,7 +60,7 @@ class MPISystem:
         return {}
 
     def trace(self, *, barrier: bool = False) -> list[Any]:
-        raise NotImplementedError(f"{self.name} tells no events")
+        raise NotImplementedError(f"{self.name} has no events")
 
     def _calls(self, work: Workload) -> dict[str, Call]:
         comm, given, out, root = self._comm, work.given, work.out, work.root
