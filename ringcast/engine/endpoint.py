@@ -307,10 +307,10 @@ class Endpoint:
 
         A transport without a thread would go on with it in the next call only, for which others might wait in vain.
         """
-        protocol = self.protocol
-        return protocol.aborted is None and any(
-            peer not in protocol.failed and peer not in protocol.finished for peer in self.transport.unsent
-        )
+        protocol, unsent = self.protocol, self.transport.unsent
+        if not unsent or protocol.aborted is not None:
+            return False
+        return any(peer not in protocol.failed and peer not in protocol.finished for peer in unsent)
 
     def deliver(self, until: float | None) -> None:
         """Make progress until nothing is `undelivered`, at most until then, on the transport's clock."""

@@ -85,24 +85,25 @@ class Caller:
             ArgumentError: `timeout` is no time.
         """
         pid, thread = self._owner
+        endpoint = self._group.endpoint
         if os.getpid() != pid:
             raise UsageError(
                 f"rank {self._group.rank}: this process was forked from process {pid}, to which the communicator "
                 "belongs; start ranks with ringcast-launch or ringcast.run, and children with the spawn method and "
                 f"init under `{GUARD}`"
             )
-        if self._closed or self._group.endpoint.closed:
+        if self._closed or endpoint.closed:
             raise UsageError(
                 f"rank {self._group.rank}: the communicator was finalized or freed; call {operation} before that"
             )
-        if threading.get_ident() != thread and not self._group.endpoint.shared:
+        if threading.get_ident() != thread and not endpoint.shared:
             green_threads.refuse(f"rank {self._group.rank}")  # gevent, patched in after init, changes thread numbers
             raise UsageError(
                 f"rank {self._group.rank}: the communicator belongs to another thread; call it only from the thread "
                 'that called init, or allow several: init(threads="multiple"), or progress_thread() of a communicator'
             )
-        if self._group.endpoint.torn:
-            raise JobAborted(self._group.endpoint.rank, self._group.endpoint.torn)
+        if endpoint.torn:
+            raise JobAborted(endpoint.rank, endpoint.torn)
         timeout = self.timeout if timeout is None else timeout
         if timeout is None:
             return None
