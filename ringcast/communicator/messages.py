@@ -37,7 +37,7 @@ class Messages(Calls):
         >>> comm.recv(0, tag=7)
         {'a': 1}
         """
-        self._call(collectives.point_to_point.send(self._group, value, dest, tag), timeout)
+        return self._call(collectives.point_to_point.send(self._group, value, dest, tag), timeout)
 
     @overload
     def recv(

@@ -7,7 +7,8 @@ from typing import Self
 
 from ringcast import collectives
 from ringcast.errors import FAILURES
-from ringcast.requests.calls import Calls, site_of
+from ringcast.requests.calls import Calls
+from ringcast.wire.call import site_of
 
 
 class Recovery(Calls):
@@ -93,7 +94,7 @@ class Recovery(Calls):
         >>> comm.agree(6)
         6
         """
-        timeout, site = self._check("agree", timeout), site_of(sys._getframe())
+        timeout, site = self._check("agree", timeout), site_of(sys._getframe().f_back)
         try:
             return collectives.recovery.vote(
                 self._group, lambda: collectives.recovery.agree(self._group, flag, timeout, site)
@@ -121,7 +122,7 @@ class Recovery(Calls):
         >>> comm.shrink().members
         (0,)
         """
-        timeout, site = self._check("shrink", timeout), site_of(sys._getframe())
+        timeout, site = self._check("shrink", timeout), site_of(sys._getframe().f_back)
         try:
             return collectives.recovery.vote(
                 self._group, lambda: type(self)(collectives.recovery.shrink(self._group, timeout, site), self.timeout)

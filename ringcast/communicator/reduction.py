@@ -219,4 +219,4 @@ class Reduction(Calls):
 
         >>> comm.barrier()
         """
-        self._call(collectives.reduce.barrier(self._group), timeout)
+        return self._call(collectives.reduce.barrier(self._group), timeout)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
-from types import FrameType
+from types import SimpleNamespace
 
+from ringcast.collectives.stage import Group
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.open_call import OpenCall
 from ringcast.errors import FAILURES
 from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
-from ringcast.requests.persistent import Persistent, check
+from ringcast.requests.persistent import Persistent
 from ringcast.requests.request import Request
 from ringcast.wire.call import NOWHERE, Site
 
 
 class Calls(Caller):
     """The base of classes with calls as methods: a call has the name of its method, and the place of its caller."""
+
+    def __init__(self, group: Group, timeout: float | None) -> None:
+        super().__init__(group, timeout)
+        self._unmade = Unmade(_group=group)
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
         """Make the call that has the name of the calling method, and return its result."""
@@ -35,27 +39,22 @@ class Calls(Caller):
             self._raised(error, operation, site)
             raise
 
-    def _begin(self, steps: Steps[Result]) -> Request[Result]:
-        """Begin the call, and return a request for its result."""
-        method = sys._getframe(1)
-        user = method.f_back
-        operation, site = method.f_code.co_name, (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
+    def _begin(self, operation: str, steps: Steps[Result], site: Site) -> Request[Result]:
+        """Begin the call of this name, and return a request for its result."""
         self._enter(operation)
         call = OpenCall(operation, site, steps, self._group.context)
         request: Request[Result] = Request(self, call)
         request._begin(call)
         return request
 
-    def _prepare(self, make: partial[Steps[Result]]) -> Persistent[Result]:
-        """Check the arguments of the call, and return it to be started."""
-        method = sys._getframe(1)
-        operation = method.f_code.co_name
+    def _prepare(self, operation: str, steps: Steps[Result], site: Site) -> Persistent[Result]:
+        """Check the arguments of the call of this name, and return it to be started."""
         self._enter(operation)
-        check(make)
-        return Persistent(self, make, operation, site_of(method))
+        return Persistent(self, steps, operation, site)
 
 
-def site_of(method: FrameType) -> Site:
-    """Return the file and line of the program that called a method."""
-    user = method.f_back
-    return (user.f_code.co_filename, user.f_lineno) if user is not None else NOWHERE
+class Unmade(SimpleNamespace):
+    """In place of a communicator or topology, has their methods return the steps of a call that is not made."""
+
+    def _call(self, steps: Steps[Result], _: float | None) -> Steps[Result]:
+        return steps

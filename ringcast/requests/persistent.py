@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from inspect import signature
+from inspect import getgeneratorlocals
+from types import FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,9 +43,10 @@ class Persistent(Request[Returned]):
     [2 3 4]
     """
 
-    def __init__(self, caller: Caller, make: partial[Steps[Returned]], operation: str, site: Site) -> None:
-        super().__init__(caller, OpenCall(operation, site, make(), caller._group.context))
-        self._make = make
+    def __init__(self, caller: Caller, steps: Steps[Returned], operation: str, site: Site) -> None:
+        super().__init__(caller, OpenCall(operation, site, steps, caller._group.context))
+        self._make = _maker(steps)
+        _check(self._make)
 
     def start(self) -> None:
         """Begin the call.
@@ -73,14 +75,20 @@ class Persistent(Request[Returned]):
         return "not started" if self._task is None else super()._state
 
 
-def check(make: partial[Steps[Any]]) -> None:
+def _maker(steps: Steps[Returned]) -> partial[Steps[Returned]]:
+    """Return a call that makes these steps anew: a generator that has not begun has the arguments of its function."""
+    assert isinstance(steps, GeneratorType)
+    assert steps.gi_frame is not None
+    return partial(FunctionType(steps.gi_code, steps.gi_frame.f_globals), *getgeneratorlocals(steps).values())
+
+
+def _check(make: partial[Steps[Any]]) -> None:
     """Check the arguments of a call as the call itself does before it begins; nothing is sent, `out` is not written.
 
     Raises:
         ArgumentError: one of them cannot work.
     """
-    call = signature(make.func).bind(*make.args)
-    given = call.arguments
+    given = dict(zip(make.func.__code__.co_varnames, make.args, strict=False))
     near: Neighbors | None = given.get("near")
     group: Group = given["group"] if near is None else near.group
     stage = replace(group, endpoint=_Rehearsal(group.endpoint))
@@ -88,7 +96,7 @@ def check(make: partial[Steps[Any]]) -> None:
     if "out" in given:
         given["out"] = _stand_in(given["out"])
     with suppress(_CheckedError, StopIteration):  # StopIteration: of a call that sends nothing, as with no destination
-        next(make.func(*call.args))
+        next(make.func(**given))
 
 
 class _CheckedError(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from numpy.typing import NDArray
@@ -12,10 +11,12 @@ from ringcast.collectives import neighbors
 from ringcast.collectives.stage import Group
 from ringcast.engine.execute import Result, Steps
 from ringcast.ops import Array
+from ringcast.requests.calls import Unmade
 from ringcast.requests.persistent import Persistent
 from ringcast.requests.request import Request
 from ringcast.requests.types import Scalar, Value
 from ringcast.schedules.neighborhood import Neighborhood
+from ringcast.wire.call import Site
 
 
 class Communicating(Protocol):
@@ -33,9 +34,9 @@ class Communicating(Protocol):
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result: ...
 
-    def _begin(self, steps: Steps[Result]) -> Request[Result]: ...
+    def _begin(self, operation: str, steps: Steps[Result], site: Site) -> Request[Result]: ...
 
-    def _prepare(self, make: partial[Steps[Result]]) -> Persistent[Result]: ...
+    def _prepare(self, operation: str, steps: Steps[Result], site: Site) -> Persistent[Result]: ...
 
 
 Comm = TypeVar("Comm", bound=Communicating)
@@ -47,6 +48,13 @@ class NeighborCalls(Generic[Comm]):
     def __init__(self, comm: Comm, neighborhood: Neighborhood) -> None:
         self.comm = comm
         self._near = neighbors.neighbors_of(comm._group, neighborhood)
+        self._unmade = Unmade(comm=Unmade(), _near=self._near)
+
+    def _begin(self, operation: str, steps: Steps[Result], site: Site) -> Request[Result]:
+        return self.comm._begin(operation, steps, site)
+
+    def _prepare(self, operation: str, steps: Steps[Result], site: Site) -> Persistent[Result]:
+        return self.comm._prepare(operation, steps, site)
 
     @overload
     def neighbor_allgather(

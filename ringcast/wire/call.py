@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from functools import cached_property
+from types import FrameType
 from typing import TypeAlias
 
 from ringcast._util.dataclass import dataclass
@@ -12,6 +13,11 @@ from ringcast.wire.collective import BY_BYTE, COLLECTIVES, Parts, byte
 
 Site: TypeAlias = tuple[str, int]  # file and line of the program that made a call
 NOWHERE: Site = ("", 0)  # where that is not known
+
+
+def site_of(frame: FrameType | None) -> Site:
+    """Return file and line of a frame of the program."""
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else NOWHERE
 
 
 def in_words(operation: str, site: Site) -> str:

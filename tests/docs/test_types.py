@@ -18,6 +18,7 @@ from support.places import EXAMPLES, ROOT
 
 pytestmark = pytest.mark.live  # the type checkers take half a minute
 
+STUBS = [f"ringcast.{room}.{form}" for room in ("communicator", "topology") for form in ("nonblocking", "persistent")]
 TYPED_CALLS = ROOT / "tests/communicator/typed_calls.py"
 
 
@@ -57,6 +58,10 @@ def check(folder: Path, checker: str, *arguments: str) -> None:
 
 def test_mypy_accepts_all_programs(programs: Path) -> None:
     check(programs, "mypy", "--strict", "--allow-redefinition", *(str(path) for path in programs.glob("*.py")))
+
+
+def test_the_stubs_of_forms_are_as_the_forms() -> None:
+    check(ROOT, "mypy.stubtest", "--mypy-config-file", "pyproject.toml", "--ignore-disjoint-bases", *STUBS)
 
 
 def test_pyright_accepts_all_programs(programs: Path) -> None:

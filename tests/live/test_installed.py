@@ -62,6 +62,7 @@ def test_the_wheel_has_sources_types_and_metadata_only(wheel: Path) -> None:
     assert {path.parts[0] for path in paths} == {*SOURCES, metadata}
     others = {path for path in paths if path.parts[0] != metadata and path.suffix not in (".py", ".pyi")}
     assert {path.name for path in others} <= {"py.typed"}
+    assert {"nonblocking.pyi", "persistent.pyi"} <= {path.name for path in paths}
     for path in paths:
         assert not {"tests", "support", "docs", "examples", "golden"} & set(path.parts), path
         assert not re.match(r"test_|conftest|conformance", path.name), path

@@ -23,9 +23,10 @@ from ringcast.mpi.handles.attributes import Attributes
 from ringcast.mpi.handles.comm_handle import CommHandle
 from ringcast.mpi.handles.handle import forget, is_predefined
 from ringcast.mpi.handles.info import Info, hints
-from ringcast.mpi.requests.calls import run, site_of
+from ringcast.mpi.requests.calls import run
 from ringcast.mpi.requests.request import Request
 from ringcast.mpi.unsupported import Unsupported
+from ringcast.wire.call import site_of
 
 
 class Creation(CommHandle, Attributes):
@@ -51,7 +52,7 @@ class Creation(CommHandle, Attributes):
     Idup_with_info = Idup
 
     def _duplicate(self, operation: str, info: Info | None) -> Self:
-        return type(self)._of_state(run(self, operation, self._dup(hints(info)), sys._getframe(2)))
+        return type(self)._of_state(run(self, operation, self._dup(hints(info)), site_of(sys._getframe(2))))
 
     def _dup(self, info: dict[str, str]) -> Steps[Shared]:
         old = self._shared
@@ -112,7 +113,7 @@ class Creation(CommHandle, Attributes):
 
     def _part(self, operation: str, steps: Steps[Shared | None]) -> Any:
         """Return the communicator that a call makes, of mpi4py's class for its kind, also if a subclass made it."""
-        return self._plain(run(self, operation, steps, sys._getframe(2)))
+        return self._plain(run(self, operation, steps, site_of(sys._getframe(2))))
 
     def _ranks_of(self, group: Group) -> list[int]:
         """Return the ranks that the members of a group have here; all of them must be ranks of this communicator."""

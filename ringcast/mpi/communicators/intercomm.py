@@ -16,6 +16,7 @@ from ringcast.mpi.handles.comm_handle import INTER, of_kind
 from ringcast.mpi.requests.calls import run
 
 __all__ = ["Intercomm"]
+from ringcast.wire.call import site_of
 
 
 @of_kind(INTER)
@@ -56,7 +57,7 @@ class Intercomm(InterCollectives, Comm):
 
     def Merge(self, high: bool = False) -> Intracomm:
         """Return a communicator of the ranks of both sides; the ranks that pass `high=True` come last."""
-        return Intracomm._of_state(run(self, "Merge", self._merge(high), sys._getframe(1)))
+        return Intracomm._of_state(run(self, "Merge", self._merge(high), site_of(sys._getframe(1))))
 
     def _merge(self, high: bool) -> Steps[Shared]:
         both = self._peers.group

@@ -22,6 +22,7 @@ from ringcast.mpi.communicators.group import Group
 from ringcast.mpi.handles.comm_handle import CommHandle
 from ringcast.mpi.requests.calls import run
 from ringcast.ops import Array
+from ringcast.wire.call import site_of
 
 
 class MemberCalls(CommHandle):
@@ -31,7 +32,7 @@ class MemberCalls(CommHandle):
 
     def Create_group(self, group: Group, tag: int = 0) -> Any:
         """Return a communicator of the ranks of a group; only these call it, with the same tag."""
-        return self._plain(run(self, "Create_group", self._create_group(group, tag), sys._getframe(1)))
+        return self._plain(run(self, "Create_group", self._create_group(group, tag), site_of(sys._getframe(1))))
 
     def _create_group(self, group: Group, tag: int) -> Steps[Shared | None]:
         ranks, mine, inner = self._ranks_of(group), self._shared, self._shared.inner
@@ -53,7 +54,7 @@ class MemberCalls(CommHandle):
         `remote_leader`, the other leader's rank in it.
         """
         steps = self._create_intercomm(local_leader, peer_comm, remote_leader, tag)
-        return self._plain(run(self, "Create_intercomm", steps, sys._getframe(1)))
+        return self._plain(run(self, "Create_intercomm", steps, site_of(sys._getframe(1))))
 
     def _create_intercomm(
         self, local_leader: int, peer_comm: Any, remote_leader: int, tag: int

@@ -13,9 +13,9 @@ from ringcast.engine.execute import Steps
 from ringcast.mpi.base.contexts import Shared, shared, two_sided
 from ringcast.mpi.communicators.group import Group
 from ringcast.mpi.handles.comm_handle import CommHandle
-from ringcast.mpi.requests.calls import run, site_of
+from ringcast.mpi.requests.calls import run
 from ringcast.mpi.requests.request import Request
-from ringcast.wire.call import Site
+from ringcast.wire.call import Site, site_of
 
 
 class Recovery(CommHandle):
@@ -49,7 +49,7 @@ class Recovery(CommHandle):
     def Agree(self, flag: int) -> int:
         """Return the bitwise and of the flags of all ranks that live."""
         site = site_of(sys._getframe(1))
-        return int(run(self, "Agree", self._agreed(flag, site), sys._getframe(1)))
+        return int(run(self, "Agree", self._agreed(flag, site), site))
 
     def Iagree(self, flag: Any) -> Request:
         """Begin `Agree`; the flag, an int in memory, becomes the result."""
@@ -68,7 +68,7 @@ class Recovery(CommHandle):
     def Shrink(self) -> Any:
         """Return a communicator of the ranks that live, in their order."""
         new, site = self._new(), site_of(sys._getframe(1))
-        run(self, "Shrink", self._become(new, self._shrink(site)), sys._getframe(1))
+        run(self, "Shrink", self._become(new, self._shrink(site)), site)
         return new
 
     def Ishrink(self) -> tuple[Any, Request]:

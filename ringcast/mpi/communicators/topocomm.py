@@ -21,6 +21,7 @@ from ringcast.mpi.handles.comm_handle import of_kind
 from ringcast.mpi.requests.calls import run
 
 __all__ = ["Cartcomm", "Distgraphcomm", "Graphcomm", "Topocomm"]
+from ringcast.wire.call import site_of
 
 
 @of_kind()
@@ -98,7 +99,7 @@ class Cartcomm(Topocomm):
         """Return the grid of the ranks that have the same coordinates along the axes that do not remain."""
         if len(remain_dims) != self.Get_dim():
             raise ValueError(f"expected {self.Get_dim()} truth values, got {len(remain_dims)}")
-        return Cartcomm._of_state(run(self, "Sub", self._sub([*map(bool, remain_dims)]), sys._getframe(1)))
+        return Cartcomm._of_state(run(self, "Sub", self._sub([*map(bool, remain_dims)]), site_of(sys._getframe(1))))
 
     def _sub(self, kept: list[bool]) -> Steps[Shared]:
         grid, color, key = self._grid, 0, 0

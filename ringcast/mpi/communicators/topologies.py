@@ -25,6 +25,7 @@ from ringcast.mpi.handles.comm_handle import CommHandle, class_of_kind
 from ringcast.mpi.requests.calls import run
 from ringcast.schedules.neighborhood import Neighborhood, of_graph, of_grid
 from ringcast.topology.cartesian import dims_create
+from ringcast.wire.call import site_of
 
 Weights = tuple[list[int], list[int]] | None
 Places = tuple[int | None, ...]  # PROC_NULL is None
@@ -115,7 +116,7 @@ class MakingTopologies(CommHandle):
         """Return a grid of the first ranks; COMM_NULL on others."""
         shape = _whole(dims)
         steps = self._create_cart(shape, _periods(periods, len(shape)))
-        return self._plain_or_null(CART, run(self, "Create_cart", steps, sys._getframe(1)))
+        return self._plain_or_null(CART, run(self, "Create_cart", steps, site_of(sys._getframe(1))))
 
     def _create_cart(self, dims: tuple[int, ...], periods: tuple[bool, ...]) -> Steps[Shared | None]:
         self._check_grid(dims)
@@ -141,7 +142,7 @@ class MakingTopologies(CommHandle):
         `edges[index[r]]`.
         """
         steps = self._create_graph(_whole(index), _whole(edges))
-        return self._plain_or_null(GRAPH, run(self, "Create_graph", steps, sys._getframe(1)))
+        return self._plain_or_null(GRAPH, run(self, "Create_graph", steps, site_of(sys._getframe(1))))
 
     def _create_graph(self, index: tuple[int, ...], edges: tuple[int, ...]) -> Steps[Shared | None]:
         graph = self._graph(index, edges)
@@ -180,7 +181,7 @@ class MakingTopologies(CommHandle):
         origins, to = _whole(sources or ()), _whole(destinations or ())
         weights = _both_weights(sourceweights, destweights, len(origins), len(to))
         steps = self._create_adjacent(origins, to, weights)
-        return self._plain(run(self, "Create_dist_graph_adjacent", steps, sys._getframe(1)))
+        return self._plain(run(self, "Create_dist_graph_adjacent", steps, site_of(sys._getframe(1))))
 
     def _create_adjacent(
         self, sources: tuple[int, ...], destinations: tuple[int, ...], weights: Weights
@@ -215,7 +216,7 @@ class MakingTopologies(CommHandle):
             raise ValueError(f"expected {sum(counts)} destinations, as the degrees say, got {len(to)}")
         edges = np.column_stack([senders, np.array(to, np.int64), np.array(given or [0] * len(to), np.int64)])
         steps = self._create_dist_graph(edges, given is not None)
-        return self._plain(run(self, "Create_dist_graph", steps, sys._getframe(1)))
+        return self._plain(run(self, "Create_dist_graph", steps, site_of(sys._getframe(1))))
 
     def _create_dist_graph(self, mine: Any, weighted: bool) -> Steps[Shared]:
         group = self._group

@@ -8,10 +8,8 @@ steps it would give up the communicator on all ranks.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from functools import partial, wraps
-from types import FrameType
+from functools import partial
 from typing import Any
 
 from ringcast._util.safe_text import is_a
@@ -24,7 +22,8 @@ from ringcast.mpi.base.threads import enter
 from ringcast.mpi.handles.handle import Handle
 from ringcast.mpi.handles.status import Status
 from ringcast.mpi.requests.request import Prequest, Request
-from ringcast.wire.call import NOWHERE, Site
+from ringcast.requests.forms import renamed
+from ringcast.wire.call import Site
 
 
 def blocking(steps: Callable[..., Steps[Any]], operation: str) -> Any:
@@ -32,42 +31,38 @@ def blocking(steps: Callable[..., Steps[Any]], operation: str) -> Any:
     name = steps.__name__
     steps.__qualname__ = operation  # the name that Python uses when arguments are wrong
 
-    @wraps(steps)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return run(self, operation, _made(self, name, args, kwargs), sys._getframe(1))
+    def way(comm: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: Site) -> Any:
+        return run(comm, operation, _made(comm, name, args, kwargs), site)
 
-    return _named(method, operation)
+    return renamed(operation, steps, way)
 
 
 def nonblocking(steps: Callable[..., Steps[Any]], operation: str, *, receives: bool = False) -> Any:
     """Return the method that begins the call, and returns a request; the steps of a receive fill a status."""
     name = steps.__name__
 
-    @wraps(steps)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Request:
+    def way(comm: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: Site) -> Request:
         status = Status() if receives else None
         if receives:
             kwargs["status"] = status
-        todo = _made(self, name, args, kwargs)
-        return Request.begun(self, operation, todo, site_of(sys._getframe(1)), status)
+        return Request.begun(comm, operation, _made(comm, name, args, kwargs), site, status)
 
-    return _named(method, operation)
+    return renamed(operation, steps, way)
 
 
 def persistent(steps: Callable[..., Steps[Any]], operation: str, *, receives: bool = False) -> Any:
     """Return the method that prepares the call, and returns a request to be started; see `nonblocking`."""
     name = steps.__name__
 
-    @wraps(steps)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Prequest:
+    def way(comm: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: Site) -> Prequest:
         status = Status() if receives else None
         if receives:
             kwargs["status"] = status
-        make = partial(_made, self, name, _kept(args), {key: _kept(value) for key, value in kwargs.items()})
+        make = partial(_made, comm, name, _kept(args), {key: _kept(value) for key, value in kwargs.items()})
         make().close()
-        return Prequest.prepared(self, operation, make, site_of(sys._getframe(1)), status)
+        return Prequest.prepared(comm, operation, make, site, status)
 
-    return _named(method, operation)
+    return renamed(operation, steps, way)
 
 
 def _made(comm: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
@@ -89,13 +84,13 @@ def _kept(argument: Any) -> Any:
     return argument._of_state(argument._state) if isinstance(argument, Handle) else argument
 
 
-def run(comm: Any, operation: str, steps: Steps[Any], frame: FrameType | None) -> Any:
+def run(comm: Any, operation: str, steps: Steps[Any], site: Site) -> Any:
     """Make a call of these steps, and return its result.
 
     Raises:
         Exception: of MPI; its cause is the error of ringcast.
     """
-    caller, site = comm._caller, site_of(frame)
+    caller = comm._caller
     try:
         timeout = enter(caller, operation)
         result = drive(caller._group.endpoint, steps, timeout, site)
@@ -108,13 +103,3 @@ def run(comm: Any, operation: str, steps: Steps[Any], frame: FrameType | None) -
     if isinstance(result, Exception):
         fail(comm, result)
     return result.result() if isinstance(result, Outcome) else result
-
-
-def site_of(frame: FrameType | None) -> Site:
-    """Return file and line of a frame."""
-    return (frame.f_code.co_filename, frame.f_lineno) if frame else NOWHERE
-
-
-def _named(method: Any, operation: str) -> Any:
-    method.__name__ = operation
-    return method
