@@ -329,21 +329,32 @@ class RunTimeout(RunFailed, TimeoutError):
     """A function given to `run` or to a cluster took longer than the time limit of the run.
 
     Attributes:
-        ranks: all ranks that had not ended; `rank` is the first one.
+        ranks: all ranks that had not ended. `rank` is the first one; in a cluster the first one in no call, if there is
+            one, as the others may wait for it.
         seconds: the limit.
         running: the ranks that still run, as nothing ends a thread from outside.
+        waits: which ranks wait for which others, in words; empty if that is not known.
 
     >>> print(RunTimeout((1, 2), 5.0))
     rank 1: the run did not finish within 5 s; rank 1, 2 had not ended
     """
 
     def __init__(
-        self, ranks: tuple[int, ...], seconds: float, remote_traceback: str = "", running: tuple[int, ...] = ()
+        self,
+        ranks: tuple[int, ...],
+        seconds: float,
+        remote_traceback: str = "",
+        running: tuple[int, ...] = (),
+        *,
+        first: int | None = None,
+        waits: str = "",
     ) -> None:
         late = f"rank {', '.join(map(str, ranks))} had not ended"
         still = f"; rank {', '.join(map(str, running))} still runs" if running else ""
-        super().__init__(ranks[0], f"the run did not finish within {seconds:g} s; {late}{still}", remote_traceback)
-        self.ranks, self.seconds, self.running = ranks, seconds, running
+        facts = f"{late}{still}{waits and f'; {waits}'}"
+        rank = ranks[0] if first is None else first
+        super().__init__(rank, f"the run did not finish within {seconds:g} s; {facts}", remote_traceback)
+        self.ranks, self.seconds, self.running, self.waits = ranks, seconds, running, waits
 
 
 class ScheduleError(RingcastError):

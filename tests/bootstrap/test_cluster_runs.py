@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import ringcast
-from ringcast import Cluster, Communicator, RunFailed, RunTimeout, UsageError, cluster
+from ringcast import Cluster, Communicator, JobAborted, RunFailed, RunTimeout, UsageError, cluster
 from ringcast.bootstrap.cluster.processes import ProcessRanks
 from ringcast.monitoring import jobs
 from ringcast.net.hostlist import Host
@@ -289,6 +289,57 @@ def test_an_interrupt_ends_a_run_of_threads_and_closes_the_cluster() -> None:
         ranks.run(_total)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("idle", [0, 1, 2])
+def test_a_time_limit_names_the_rank_in_no_call_and_those_that_wait_for_it(backend: str, idle: int) -> None:
+    go_on = threading.Event() if backend == "threads" else None
+    waiting, returned = (idle + 1) % 3, (idle + 2) % 3
+
+    def work(comm: Communicator) -> None:
+        comm.barrier()
+        if comm.rank == idle:
+            (go_on or threading.Event()).wait()
+            comm.barrier()  # a thread begins it after the end of the run
+        elif comm.rank == waiting:
+            try:
+                comm.recv(idle)
+            except JobAborted:
+                assert go_on is not None
+                go_on.set()
+                raise
+
+    with cluster(3, backend=backend) as ranks:
+        assert _works(ranks)
+        with pytest.raises(RunTimeout, match=f"^rank {idle}: the run did not finish within") as late:
+            ranks.run(work, timeout=patience(1.0))
+    error = late.value
+    assert (error.rank, error.ranks, error.running) == (idle, tuple(sorted({idle, waiting})), ()), returned
+    assert error.waits == f"rank {idle} is in no call; rank {waiting} waits for rank {idle}"
+    assert error.waits in str(error).splitlines()[0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_time_limit_names_the_only_rank_that_has_not_returned(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringcast.bootstrap.cluster.threads.GRACE", 0.5)
+    go_on = threading.Event() if backend == "threads" else None
+
+    def work(comm: Communicator) -> None:
+        if comm.rank == 1:
+            (go_on or threading.Event()).wait()
+
+    with cluster(3, backend=backend) as ranks:
+        assert _works(ranks)
+        with pytest.raises(RunTimeout) as late:
+            ranks.run(work, timeout=patience(1.0))
+        if go_on is not None:
+            left = [thread for thread in threading.enumerate() if thread.name == "ringcast-rank-1"]
+            go_on.set()
+            left[0].join(patience(PATIENCE))
+    error = late.value
+    assert (error.rank, error.ranks, error.waits) == (1, (1,), "")
+    assert error.running == ((1,) if backend == "threads" else ())
+
+
 @pytest.mark.live
 def test_a_time_limit_and_an_interrupt_end_the_functions_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(comm: Communicator) -> None:
@@ -308,7 +359,7 @@ def test_a_time_limit_and_an_interrupt_end_the_functions_of_processes(monkeypatc
     monkeypatch.setattr("ringcast.bootstrap.cluster.processes.GRACE", PATIENCE)
     with cluster(2) as ranks:
         # Where much else runs, rank 0 too may not have returned by then.
-        told = r"the run did not finish within 0\.5 s; rank (0, )?1 had not ended\n"
+        told = r"the run did not finish within 0\.5 s; rank (0, )?1 had not ended(; rank 1 is in no call.*)?\n"
         with pytest.raises(RunTimeout, match=told) as late:
             ranks.run(endless, timeout=0.5)
         assert late.value.running == ()

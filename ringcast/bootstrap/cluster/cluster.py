@@ -6,7 +6,7 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, Self, TypeVar, overload
 
@@ -17,8 +17,10 @@ from ringcast.bootstrap.cluster.ranks import BrokenOff, Ranks
 from ringcast.bootstrap.time_limit import deadline
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, RunTimeout, UsageError
+from ringcast.monitoring.flight_record import waits, who_waits
 from ringcast.net.hostlist import Host, HostError, parse_hosts
 from ringcast.wire.error_text import message
+from ringcast.wire.flight import Flight
 
 Returned = TypeVar("Returned")
 
@@ -213,7 +215,7 @@ class Cluster:
         if broken:
             self._give_up(broken)
         if isinstance(off.error, TimeoutError) and timeout is not None:
-            return self._noted(_late(timeout, off.outcomes, self._size))
+            return self._noted(_late(timeout, off, self._size))
         return self._noted(off.error)
 
     def _noted(self, error: BaseException) -> BaseException:
@@ -253,10 +255,29 @@ def _close(ranks: Ranks, pid: int) -> None:
         ranks.close()
 
 
-def _late(seconds: float, outcomes: Sequence[Outcome], size: int) -> RunTimeout:
-    """Return the error of a run that took too long: it names the ranks whose functions had not returned."""
-    running = {*range(size)} - {one.rank for one in outcomes}
-    stopped = {one.rank: one.failure for one in outcomes if one.failure is not None and not one.returned}
-    late = sorted({*running, *stopped}) or range(size)
-    traces = [failure.traceback for _, failure in sorted(stopped.items())]
-    return RunTimeout(tuple(late), seconds, traces[0] if traces else "", running=tuple(sorted(running)))
+def _late(seconds: float, off: BrokenOff, size: int) -> RunTimeout:
+    """Return the error of a run that took too long: it names the ranks whose functions had not returned.
+
+    A rank in no call is to blame rather than those that wait for it. Its traceback is shown, but not in place of the
+    error of a rank that has failed before.
+    """
+    late = off.late or off.unended
+    ended = {one.rank: one for one in off.outcomes}
+    running = [rank for rank in late if rank not in ended]  # they communicate no more, else they would have ended
+    idle = [rank for rank in late if rank not in ended or not _waits(ended[rank])]
+    flights = [_flight(rank, size, ended) if rank in late else None for rank in range(size)]
+    first = (idle or late)[0]
+    failed = [one for one in off.outcomes if one.failure is not None and not one.returned]
+    shown = min(failed, key=lambda one: (one.rank in off.unended, one.rank != first, one.rank), default=None)
+    trace = "" if shown is None or shown.failure is None else shown.failure.traceback
+    return RunTimeout(tuple(late), seconds, trace, tuple(running), first=first, waits=who_waits(flights))
+
+
+def _waits(outcome: Outcome) -> bool:
+    """Return whether a rank was waiting for others when its run was broken off."""
+    return outcome.flight is not None and any(map(waits, outcome.flight.entries))
+
+
+def _flight(rank: int, size: int, ended: Mapping[int, Outcome]) -> Flight | None:
+    """Return the record of a rank; an empty one if its function still runs."""
+    return ended[rank].flight if rank in ended else Flight(rank, size, 0, "", 0.0, 0.0, None, ())

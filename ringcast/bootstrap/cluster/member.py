@@ -12,7 +12,10 @@ links are there. All ranks derive the numbers of a run's two communicators from 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,6 +34,7 @@ from ringcast.requests.caller import not_waited_for
 from ringcast.wire.control_messages import Freed, Made
 from ringcast.wire.error_text import in_a_line, trace_of
 from ringcast.wire.failure import Failure, clean
+from ringcast.wire.flight import Flight, decode
 
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
 _LEFT = "the function called ringcast.finalize()"
@@ -45,6 +49,7 @@ class Member:
         self._runs = 0
         self._posted: list[int] = []  # by peer, when the run began
         self._matched: list[int] = []
+        self._broken_off = 0, 0.0  # number of a run, and when on the monotonic clock
 
     @classmethod
     def of(cls, world: Communicator) -> Member:
@@ -55,26 +60,35 @@ class Member:
     def rank(self) -> int:
         return self._world.rank
 
+    def break_off(self, run: int) -> None:
+        """Note that the caller ends a run, 1 or more, before all functions have returned; called by another thread."""
+        self._broken_off = run, time.monotonic()
+
+    @property
+    def _late(self) -> bool:
+        """Whether the caller has broken off this run."""
+        return self._broken_off[0] == self._runs
+
     def run(self, call: Callable[[Communicator], Any]) -> Outcome:
         """Call the function, and return its outcome. Never raises."""
-        comm, returned = None, False
+        comm, returned, late = None, False, False
         try:
             work, end = self._begin()
             comm = Communicator(work)
             adopt(comm)
             result = call(comm)
-            returned = True
+            returned, late = True, self._late
             self._finish(end)
         except BaseException as error:
-            return self._failed(error, returned)
+            return self._failed(error, returned, late or (self._late and not returned))
         finally:
             if comm is not None:
                 expire(comm)
         caught = self._world.endpoint.unanswered.first
         if caught is not None:
             failure = Failure(str(caught), blames=caught.blames)
-            return self._outcome(failure=failure, follows=caught.follows, returned=True)
-        return self._outcome(result=result, returned=True)
+            return self._outcome(failure=failure, follows=caught.follows, returned=True, late=late)
+        return self._outcome(result=result, returned=True, late=late)
 
     def _begin(self) -> tuple[Group, Group]:
         """Retire the leftovers of the last run, and return the communicators of this one."""
@@ -130,12 +144,18 @@ class Member:
         if (wrong := endpoint.protocol.unreported()) is not None:
             raise wrong
 
-    def _failed(self, error: BaseException, returned: bool) -> Outcome:
+    def _failed(self, error: BaseException, returned: bool, late: bool) -> Outcome:
         """Return the outcome of a rank that an error has ended; no other rank waits for this one any more."""
         endpoint = self._world.endpoint
         BaseException.with_traceback(error, _from_program(trace_of(error)))  # its class may have methods of its own
         failure = Failure.of(error, whole=all_frames_wanted())
-        facts: dict[str, Any] = {"failure": failure, "error": error, "returned": returned}
+        facts: dict[str, Any] = {
+            "failure": failure,
+            "error": error,
+            "returned": returned,
+            "late": late,
+            "flight": self._flight(is_a(error, CONSEQUENCES)),
+        }
         try:
             if not endpoint.closed and not endpoint.torn:
                 cause = clean(f"rank {self.rank} raised {failure.cause}")
@@ -160,6 +180,20 @@ class Member:
             broken=broken or self._broken(),
             **facts,
         )
+
+    def _flight(self, follows: bool) -> Flight | None:
+        """Return the record of this rank, with the call that it was in when the run was broken off, or that failed.
+
+        `follows` says that another rank's error has ended the function, which this rank may meet before the break-off.
+        """
+        flight = None if self._world.endpoint.closed else decode(self._world.endpoint.recorder.image())
+        if flight is None:
+            return None
+        when = self._broken_off[1] if self._late else inf
+        # Of a thread, which nothing ends from outside, the last call may have begun after that.
+        last = [entry for entry in flight.entries if entry.start <= when][-1:]
+        ended = {entry for entry in last if self._late and not follows and entry.end is not None and entry.end < when}
+        return replace(flight, entries=tuple(entry for entry in last if entry not in ended))
 
     def _broken(self) -> str:
         endpoint = self._world.endpoint

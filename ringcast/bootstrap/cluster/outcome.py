@@ -10,6 +10,7 @@ from typing import Any
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import RunFailed
 from ringcast.wire.failure import Failure
+from ringcast.wire.flight import Flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Outcome:
     failure: Failure | None = None
     error: BaseException | None = None  # the error itself, where the rank is in this process
     returned: bool = False  # the function has; an error then came in the meeting of the ranks at the end of the run
+    late: bool = False  # the function went on when the run was broken off
+    flight: Flight | None = None  # of a rank that failed or was late: the call in which it was, if it was in one
     follows: bool = False  # another rank's error has brought it about
     broken: str = ""  # why this rank can communicate no more, even on another communicator
     posted: tuple[int, ...] = ()

@@ -157,7 +157,11 @@ class ProcessRanks:
         except _Died as died:
             raise self._verdict(died.rank, "its process ended in the middle of a run") from None
         except BaseException as error:
-            raise BrokenOff(error, outcomes, self._break_off(outcomes, error)) from error
+            unended = self._unended(outcomes)
+            raise BrokenOff(error, unended, outcomes, self._break_off(outcomes, error)) from error
+
+    def _unended(self, outcomes: list[Outcome]) -> list[int]:
+        return sorted({*range(self._size)} - {one.rank for one in outcomes})
 
     def _exchange(self, outcomes: list[Outcome], until: float | None) -> None:
         """Send, take outcomes and show output, until something has come, or `until`, or LOOK.
@@ -216,7 +220,7 @@ class ProcessRanks:
             return f"rank {died.rank} ended when it was interrupted by {type(error).__name__}"
         except OSError as trouble:
             return f"after {type(error).__name__}: {in_a_line(trouble)}"
-        busy = sorted({*range(self._size)} - {one.rank for one in outcomes})
+        busy = self._unended(outcomes)
         if not busy:
             return ""
         named = ", ".join(map(str, busy))

@@ -12,13 +12,19 @@ from ringcast.bootstrap.cluster.outcome import Outcome
 class BrokenOff(Exception):
     """A run was ended from outside by `error`: an interrupt, or TimeoutError for its time limit.
 
-    `outcomes` are the outcomes of the ranks that have ended the run; `broken` says why no other run is possible, or is
-    empty.
+    `unended` are the ranks that had not ended the run then; `outcomes` are those of the ranks that have ended it by
+    now; `broken` says why no other run is possible, or is empty.
     """
 
-    def __init__(self, error: BaseException, outcomes: Sequence[Outcome], broken: str) -> None:
-        super().__init__(error, outcomes, broken)
-        self.error, self.outcomes, self.broken = error, outcomes, broken
+    def __init__(self, error: BaseException, unended: Sequence[int], outcomes: Sequence[Outcome], broken: str) -> None:
+        super().__init__(error, unended, outcomes, broken)
+        self.error, self.unended, self.outcomes, self.broken = error, unended, outcomes, broken
+
+    @property
+    def late(self) -> list[int]:
+        """The ranks whose functions had not returned."""
+        ended = {one.rank: one for one in self.outcomes}
+        return [rank for rank in self.unended if rank not in ended or ended[rank].late or not ended[rank].returned]
 
 
 class Ranks(Protocol):

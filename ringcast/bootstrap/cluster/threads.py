@@ -15,7 +15,6 @@ from ringcast.bootstrap.cluster.ranks import BrokenOff
 from ringcast.bootstrap.in_process import abort, thread_endpoints
 from ringcast.bootstrap.time_limit import GRACE, left
 from ringcast.bootstrap.world import thread_group
-from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 
 Call: TypeAlias = Callable[[Communicator], Any]
@@ -29,15 +28,15 @@ class ThreadRanks:
 
     def __init__(self, size: int) -> None:
         self._endpoints = thread_endpoints(size)
+        self._members = [Member(thread_group(endpoint)) for endpoint in self._endpoints]
+        self._runs = 0
         self._outcomes: Outcomes = queue.SimpleQueue()
         self._calls: list[Calls] = [queue.SimpleQueue() for _ in range(size)]
         # Idle threads must not keep the interpreter from its end.
         self._threads = [
-            threading.Thread(
-                target=_serve, args=(thread_group(endpoint), calls, self._outcomes), name=name, daemon=True
-            )
-            for endpoint, calls in zip(self._endpoints, self._calls, strict=True)
-            for name in [f"ringcast-rank-{endpoint.rank}"]
+            threading.Thread(target=_serve, args=(member, calls, self._outcomes), name=name, daemon=True)
+            for member, calls in zip(self._members, self._calls, strict=True)
+            for name in [f"ringcast-rank-{member.rank}"]
         ]
         for thread in self._threads:
             thread.start()
@@ -50,6 +49,7 @@ class ThreadRanks:
         return lambda comm: fn(comm, *args)
 
     def run(self, call: Call, until: float | None, interrupts: Interrupts) -> list[Outcome]:
+        self._runs += 1
         for calls in self._calls:
             calls.put(call)
         outcomes: list[Outcome] = []
@@ -60,8 +60,12 @@ class ThreadRanks:
                 if until is not None and time.monotonic() >= until and len(outcomes) < len(self._threads):
                     raise TimeoutError
         except BaseException as error:
-            raise BrokenOff(error, *self._break_off(outcomes, error)) from error
+            unended = self._unended(outcomes)
+            raise BrokenOff(error, unended, *self._break_off(outcomes, error)) from error
         return outcomes
+
+    def _unended(self, outcomes: list[Outcome]) -> list[int]:
+        return sorted({*range(len(self._threads))} - {one.rank for one in outcomes})
 
     def _take(self, outcomes: list[Outcome], until: float | None) -> bool:
         """Take an outcome, if one comes until then."""
@@ -75,11 +79,13 @@ class ThreadRanks:
 
     def _break_off(self, outcomes: list[Outcome], error: BaseException) -> tuple[list[Outcome], str]:
         """End the communication for good, as nothing else ends a thread; return outcomes and a text for the error."""
+        for member in self._members:
+            member.break_off(self._runs)
         abort(self._endpoints, f"the run was ended by {type(error).__name__}")
         until = time.monotonic() + GRACE
         while len(outcomes) < len(self._threads) and self._take(outcomes, until):
             pass
-        busy = sorted({*range(len(self._threads))} - {one.rank for one in outcomes})
+        busy = self._unended(outcomes)
         running = f"; these ranks still run, as nothing ends a thread from outside: {busy}" if busy else ""
         return outcomes, f"its communication was ended by {type(error).__name__}{running}"
 
@@ -93,9 +99,8 @@ class ThreadRanks:
                 thread.join(left(until))
 
 
-def _serve(group: Group, calls: Calls, outcomes: Outcomes) -> None:
+def _serve(member: Member, calls: Calls, outcomes: Outcomes) -> None:
     """Be a rank: make the calls that come, to the end."""
-    member = Member(group)
     while (call := calls.get()) is not None:
         outcome = member.run(call)
         del call  # or it would keep the arguments until the next one

@@ -44,7 +44,7 @@ class _Worker:
     def serve(self, member: Member) -> None:
         """Make calls until the caller is gone."""
         signal.signal(signal.SIGINT, self._on_interrupt)
-        threading.Thread(target=self._read, name="ringcast-calls", daemon=True).start()
+        threading.Thread(target=self._read, args=(member,), name="ringcast-calls", daemon=True).start()
         while (call := self._calls.get()) is not None:
             self._made += 1
             outcome = member.run(partial(self._call, *call))
@@ -76,7 +76,7 @@ class _Worker:
             self._running = 0
             raise KeyboardInterrupt
 
-    def _read(self) -> None:
+    def _read(self, member: Member) -> None:
         """Take the messages of the caller, in a thread."""
         received, files = bytearray(), []
         with contextlib.suppress(OSError):
@@ -89,6 +89,7 @@ class _Worker:
                         self._calls.put((body, files.pop() if files else None))
                     elif kind == INTERRUPT:
                         (self._interrupted,) = NUMBER.unpack(body)
+                        member.break_off(self._interrupted)
                         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         shutil.rmtree(self._folder, ignore_errors=True)  # a caller that was killed could not
         if self._busy:
