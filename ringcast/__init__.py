@@ -6,15 +6,19 @@
 array([0., 1., 2.])
 """
 
+from __future__ import annotations
+
 import sys
-from typing import TYPE_CHECKING, Any
 
 from ringcast.version import __version__ as __version__
 
 if sys.platform == "win32":
     raise ImportError("ringcast does not run on Windows: use Linux, for instance in WSL")
 
+TYPE_CHECKING = False  # as in `typing`, for which the watchdog does not wait
 if TYPE_CHECKING:
+    from typing import Any
+
     from ringcast.bootstrap.cluster.cluster import Cluster, cluster
     from ringcast.bootstrap.dask import on_dask
     from ringcast.bootstrap.fetch import fetch

@@ -7,8 +7,9 @@ and the round where these are known, and says what to do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from ringcast._util.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

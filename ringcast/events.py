@@ -7,8 +7,9 @@ Times are seconds on the clock of the transport that ran the schedule (virtual o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from ringcast._util.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

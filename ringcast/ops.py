@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ringcast._util.dataclass import dataclass
 
 Array: TypeAlias = "NDArray[Any]"
 LONGEST_NAME = 300  # characters of an operator's name

@@ -10,8 +10,8 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import zmq
@@ -73,7 +73,7 @@ def _open_shm(config: WorkerConfig, _: ListenAddress | None) -> Inbox:
     from ringcast.transports.memory.transport import ShmTransport
 
     if config.control.startswith(IPC.scheme):
-        _check_private(str(Path(config.control.removeprefix(IPC.scheme)).parent))
+        _check_private(os.path.dirname(config.control.removeprefix(IPC.scheme)))
     if reason := reason_not_shared():
         raise ConfigError(f"RINGCAST_TRANSPORT=shm: {reason}; use ipc")
     try:
@@ -115,7 +115,7 @@ def _open_local(config: WorkerConfig) -> Inbox:
         found = _map(config, near, cards)
         if len(found) == config.size - 1:
             listener.close()
-            Path(path).unlink(missing_ok=True)
+            _unlink(path)
             return near
         from ringcast.transports.routed import RoutedTransport
 
@@ -125,7 +125,7 @@ def _open_local(config: WorkerConfig) -> Inbox:
 
     def close() -> None:
         listener.close()
-        Path(path).unlink(missing_ok=True)
+        _unlink(path)
         near.close()
 
     own = EndpointCard(address, memory=f"{colocation.kernel()} {near.card}")
@@ -308,7 +308,7 @@ def _bind(config: WorkerConfig, addresses: Sequence[str], near: str = "", listen
 
 def _listen(path: str) -> socket.socket:
     """Return a socket that listens at a path, as ZeroMQ makes one."""
-    Path(path).unlink(missing_ok=True)
+    _unlink(path)
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(path)
@@ -317,6 +317,11 @@ def _listen(path: str) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _cannot_listen(config: WorkerConfig, addresses: Sequence[str], error: zmq.ZMQError | OSError) -> RendezvousError:
@@ -332,7 +337,7 @@ def _cannot_listen(config: WorkerConfig, addresses: Sequence[str], error: zmq.ZM
 def _ipc_address(config: WorkerConfig) -> str:
     if not config.directory and not config.control.startswith("ipc://"):
         raise ConfigError("RINGCAST_DIR: with RINGCAST_TRANSPORT=ipc and a tcp control plane a directory is needed")
-    directory = config.directory or str(Path(config.control.removeprefix("ipc://")).parent)
+    directory = config.directory or os.path.dirname(config.control.removeprefix("ipc://"))
     _check_private(directory)
     return f"ipc://{directory}/rank-{config.rank}"
 

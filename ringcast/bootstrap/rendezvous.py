@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import os
 import socket
@@ -11,8 +10,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.socket_path import open_to_all
@@ -20,6 +18,9 @@ from ringcast.config import cluster
 from ringcast.config.worker import WorkerConfig
 from ringcast.control import new_key
 from ringcast.errors import ConfigError, RendezvousError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOOK_AGAIN = 0.05  # seconds
 SOMEWHERE = "192.0.2.1"  # no host has it (RFC 5737): towards it leads the default route
@@ -46,6 +47,8 @@ def rendezvous(config: WorkerConfig) -> Iterator[JoinInfo]:
         with _own_directory(config.directory) as directory:
             yield JoinInfo(replace(config, directory=directory, control=f"ipc://{directory}/control"))
     elif config.control.startswith("file://"):
+        from pathlib import Path
+
         with _by_file(config, Path(config.control.removeprefix("file://"))) as info:
             yield info
     elif config.launch_context is not None and config.control.startswith("tcp://"):
@@ -72,6 +75,8 @@ def _own_directory(path: str) -> Iterator[str]:
 
 def _not_taken(path: str) -> str:
     """Return the first of these names that no other user has taken, where there is a directory for us alone now."""
+    from pathlib import Path
+
     for name in [path, *(f"{path}-{number}" for number in range(1, cluster.NAMES))]:
         if _made(Path(name), _NEW_DIRECTORY).st_uid == os.getuid():
             private(Path(name))
@@ -232,10 +237,14 @@ def _addresses(host: str) -> list[str]:
         return []
     if host == "localhost" or _is_number(host):
         return found
+    import ipaddress
+
     return [address for address in found if not ipaddress.ip_address(address).is_loopback]
 
 
 def _is_number(host: str) -> bool:
+    import ipaddress
+
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:

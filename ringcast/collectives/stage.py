@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,17 +18,18 @@ from ringcast.engine.datatypes import dtype_name
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, execute
 from ringcast.engine.objects import Codec, decode, encode
-from ringcast.engine.observe import observed
 from ringcast.engine.recorder import encoded
 from ringcast.engine.slots import Memory
 from ringcast.errors import ArgumentError, ObjectsRefused
-from ringcast.events import Observer
 from ringcast.ops import Array, Op
 from ringcast.schedules.placement import Hosts
 from ringcast.schedules.schedule import Schedule, Step, relabel
 from ringcast.wire.call import OBJECT, Call
 from ringcast.wire.collective import COLLECTIVES
 from ringcast.wire.votes import Decision, Vote
+
+if TYPE_CHECKING:
+    from ringcast.events import Observer
 
 
 class Choice(NamedTuple):
@@ -299,6 +300,8 @@ def run_schedule(
     slots = memory(schedule)
     steps = execute(todo, slots, op, concurrent=schedule.concurrent)
     if group.observe is not None:
+        from ringcast.engine.observe import observed  # few programs are observed
+
         steps = observed(steps, endpoint.rank, clock, group.observe)
     yield from steps
     endpoint.end(op)

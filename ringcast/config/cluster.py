@@ -6,7 +6,6 @@ derived from the name of the job. Cluster job IDs are public, so the job's key i
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 
@@ -200,4 +199,6 @@ def _number(env: Mapping[str, str], name: str, default: int | None = None) -> in
 
 
 def _hash(text: str) -> int:
+    import hashlib  # with OpenSSL, for which no start under a launcher waits
+
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

@@ -7,7 +7,6 @@ Members authenticate to each other by pairs of their own, whose public keys the 
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from dataclasses import field
 
@@ -57,6 +56,8 @@ def member_pair(key: str) -> KeyPair:
     Raises:
         ValueError: it is no key.
     """
+    import hashlib  # with OpenSSL, for which no start on one host waits
+
     derived = hashlib.blake2b(z85.decode(_checked(key)), digest_size=32, person=b"ringcast member")
     secret = z85.encode(derived.digest())
     return KeyPair(zmq.curve_public(secret), secret)

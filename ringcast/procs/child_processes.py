@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import UsageError
@@ -96,7 +95,7 @@ def _of_multiprocessing() -> bool:
 
 def _caller() -> str:
     """Return the line of the user's program that calls the library, as file:line."""
-    library, frame = str(Path(__file__).parents[1]), sys._getframe()
+    library, frame = os.path.dirname(os.path.dirname(__file__)), sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(library):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -12,22 +12,22 @@ use tcp.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import stat
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from random import Random
 
 from ringcast._util import socket_path as socketpath
+from ringcast.procs.portable import content
 
-_BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), "/proc/self/ns/net"
+_BOOT, _NETWORK = "/proc/sys/kernel/random/boot_id", "/proc/self/ns/net"
 
 
 def system() -> str:
     """Return the name of the system that this process runs on; "" where it is not known."""
     try:
-        return system_name(_BOOT.read_text().strip(), os.readlink(_NETWORK))
+        return system_name(content(_BOOT).decode().strip(), os.readlink(_NETWORK))
     except OSError:
         return ""
 
@@ -40,7 +40,7 @@ def host() -> str:
 def kernel() -> str:
     """Return the name of this host's kernel, whatever its namespaces; "" where it is not known."""
     try:
-        return system_name(_BOOT.read_text().strip())
+        return system_name(content(_BOOT).decode().strip())
     except OSError:
         return ""
 
@@ -51,7 +51,8 @@ def system_name(boot: str, network: str = "") -> str:
     >>> len(system_name("8d1c", "net:[4026531840]"))
     16
     """
-    return hashlib.sha256(f"{boot} {network}".encode()).hexdigest()[:16]
+    hashed = Random(f"{boot} {network}")  # by SHA-512; to load hashlib, with OpenSSL, takes longer than a rank's Hello
+    return f"{hashed.getrandbits(64):016x}"
 
 
 def socket_path(directory: str, rank: int) -> str:

@@ -12,14 +12,15 @@ import platform
 import sys
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
+
+from ringcast.procs.portable import content
 
 _FUTEX, _WAIT, _WAKE = 202, 0, 1  # numbers of x86-64
 _ALL = (1 << 31) - 1
 _SET_PTRACER = 0x59616D61  # of prctl: which other processes may read this one's memory, where Yama is strict
 _GET_DUMPABLE, _DUMPABLE = 3, 1  # of prctl: whether others of this user may look into this process
 PROTECTED = "it is protected, as programs with the set-user bit are, or by prctl(PR_SET_DUMPABLE)"
-_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+_YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _prctl = getattr(ctypes.PyDLL(None), "prctl", None)  # looked up before any fork
 _BLOCKED = {errno.EPERM, errno.ENOSYS, errno.EACCES}
 
@@ -66,7 +67,7 @@ def reason_not_read() -> str:
     if not sys.platform.startswith("linux"):
         return f"{sys.platform} has no process_vm_readv"
     with suppress(OSError, ValueError):
-        if int(_YAMA.read_text()) > 1:
+        if int(content(_YAMA)) > 1:
             return f"{_YAMA} leaves that to administrators"
     probe = bytearray(b"?")
     try:

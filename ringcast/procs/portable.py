@@ -11,8 +11,8 @@ import select
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as in `typing`, for which the watchdog does not wait
 if TYPE_CHECKING:
     import subprocess
 

@@ -13,10 +13,8 @@ Imports nothing heavy: the watchdog is a process without third-party packages.
 
 from __future__ import annotations
 
-from typing import NamedTuple
 
-
-class FailureTiming(NamedTuple):
+class FailureTiming:
     """Limits in seconds. Those that follow from others are properties."""
 
     beat: float = 1.0  # between two signs of life

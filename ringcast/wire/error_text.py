@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +14,7 @@ from ringcast.errors import RingcastError
 
 MAX_MESSAGE = 10_000  # characters that are kept of the text of an error …
 MAX_TRACEBACK = 90_000  # … and of its traceback
-_LIBRARY = str(Path(__file__).parents[1]) + "/"
+_LIBRARY = os.path.dirname(os.path.dirname(__file__)) + "/"
 
 
 def trace_of(error: BaseException) -> TracebackType | None:

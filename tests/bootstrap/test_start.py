@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import ringcast
+import ringcast_launcher
 from support.patience import patience
 
 UNWANTED = ["asyncio", "importlib.metadata", "psutil", "rich", "cloudpickle", "multiprocessing", "subprocess"]
@@ -14,6 +17,9 @@ UNWANTED += [f"ringcast.{name}" for name in ("control.server", "control.membersh
 UNWANTED += [f"ringcast.{name}" for name in ("bootstrap.in_process", "collectives.explain", "collectives.neighbors")]
 NEEDS = {  # what a transport needs that others do not wait for
     "cryptography": {"sockets"},
+    "hashlib": {"sockets", "tcp"},
+    "ipaddress": {"ipc", "sockets", "tcp"},
+    "pathlib": {"ipc", "sockets", "tcp"},
     "ssl": {"sockets"},
     "ringcast.net.interfaces": {"sockets", "tcp"},
     "ringcast.control.link_watch": {"ipc", "sockets", "tcp"},
@@ -38,6 +44,14 @@ def test_a_rank_starts_without_modules_that_it_may_not_need(transport: str) -> N
     program = PROGRAM.format(names=names, for_calls=FOR_CALLS, for_others=others)
     done = subprocess.run([*command, "python", "-c", program], capture_output=True, text=True, timeout=patience(60))
     assert (done.returncode, done.stdout) == (0, "\n" * 4), done.stderr
+
+
+def test_the_watchdog_starts_with_little_of_the_standard_library() -> None:
+    roots = [str(Path(package.__file__ or "").parents[1]) for package in (ringcast, ringcast_launcher)]
+    program = "import sys; sys.path += sys.argv[1:]; import ringcast_launcher.system.watchdog as w; print(*sys.modules)"
+    command = [sys.executable, "-I", "-S", "-c", program, *roots]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=True)
+    assert not {"typing", "re", "dataclasses", "inspect", "pathlib", "subprocess", "shutil"} & {*done.stdout.split()}
 
 
 OF_OTHERS = {"asyncio", "psutil", "rich", "numpy", "multiprocessing", "ringcast.control.client", "ringcast.net.zap"}
