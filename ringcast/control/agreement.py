@@ -5,7 +5,7 @@ the votes of the live members, and sent to all of them. The control plane, which
 `Agreements`; so all survivors get the same decision, whatever else fails meanwhile. The rules:
 
 1. The n-th vote of a rank on a communicator matches the n-th votes of the others: `number` is n, from 1 without gaps.
-2. A rank that failed or left is gone: its vote does not count any more, and nobody waits for it.
+2. A rank that failed or left is gone: its vote does not count any more, and no vote waits for it.
 3. A member that is gone, and was not acknowledged by all live members, is listed in the decision (`unacknowledged`).
 4. A shrunk communicator gets a number that is never reused, and its members are the live ones, in their order.
 """

@@ -102,7 +102,7 @@ class ControlClient:
         self._watch: LinkWatch | None = None
 
     def join(self, timeout: float) -> Roster:
-        """Say Hello with this rank's endpoint card and return those of all ranks, in a roster.
+        """Say Hello with this rank's endpoint card and return the roster, which has the cards of all ranks.
 
         Waits at most `timeout` seconds, and a little longer for the server's verdict, which names the missing ranks.
 
@@ -292,7 +292,7 @@ class _Conversation:
         except zmq.ZMQError as error:
             if error.errno == zmq.ETERM:
                 raise
-            # The inbox is closed already: nobody is left in this worker whom the news could concern.
+            # The inbox is closed already: no call is left in this worker that the notice could concern.
 
 
 def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
@@ -302,7 +302,7 @@ def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
         RendezvousError: the address or the key cannot be used at all.
     """
     dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    dealer.linger = 0  # `leave` is answered: whatever was unsent after that is nobody's concern
+    dealer.linger = 0  # `leave` is answered: whatever was unsent after that concerns no rank
     dealer.routing_id = b"worker" + os.urandom(10)  # kept when reconnecting; a lost message is seen by its number
     dealer.sndhwm = dealer.rcvhwm = 0
     dealer.handshake_ivl = PATIENCE

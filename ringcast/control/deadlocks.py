@@ -1,8 +1,8 @@
 """Detection of deadlocks, and of mismatches that no message shows, from the reports of stalled ranks. Pure decisions.
 
 A stalled rank is one whose program has waited for a while, without a message, for one or several of its calls: for all
-of them, or for any. It reports these and all other operations that it has under way, the ranks of which each needs a
-message, how many messages it has sent to and seen from every peer, and its last calls. A rank that computes, or polls,
+of them, or for any. It reports these and all other operations that it has under way, the ranks from which each needs
+a message, how many messages it has sent to and seen from every peer, and its last calls. A rank that computes or polls
 does not report. Where other threads or coroutines of a rank may make calls, its report has operations, but none for
 which the program waits: these may be a part of what is stuck, the program is not. The findings:
 

@@ -8,8 +8,9 @@ The rules:
 2. A rank that ends before all have joined makes the start impossible: all that joined, or join later, are refused.
 3. A rank is declared failed once, and never after it finished. It gets no more notices, except that it was given up.
 4. The clock for `start_timeout` begins with the first Hello: a program that never communicates is not hurried.
-5. Silence counts only where nobody watches the processes (`hosted` is false), and only of a rank to which no connection
-   is left: a busy interpreter is silent, but its end of the connection answers. Nor while we were stopped ourselves.
+5. Silence counts only where no launcher watches the processes (`hosted` is false), and only of a rank to which no
+   connection is left: a busy interpreter is silent, but its end of the connection answers. Silence does not count
+   while this process was stopped itself.
 6. A lost rank is not failed yet: the owner makes sure that it is gone, and then declares it failed (Died). Where the
    processes are watched that holds also for a rank that reports its error; the others get the error that it reported.
    A rank that another one has lost is lost for all, as the survivors have to agree on who failed. Of two ranks whose
@@ -71,7 +72,7 @@ from ringcast.wire.votes import Decision, Vote
 
 SILENT = TIMING.cut_off_beats
 MOST_REVOKED = 1 << 16  # communicators that one rank may give up
-MOST_MADE = 1 << 16  # those of a part that one rank may be the first to tell of, and that are not freed
+MOST_MADE = 1 << 16  # communicators of a part, not freed yet, that one rank may be the first to report
 
 
 @dataclass(slots=True)
@@ -117,7 +118,7 @@ class Membership:
         self._agreements = Agreements(size)
         self._accusations = Accusations(patience=PATIENCE if hosted else 0.0)
         self._lost: set[int] = set()  # those reported to the owner
-        self._given_up = ""  # why nobody can join any more
+        self._given_up = ""  # why no rank can join any more
         self._started = False
         self._start_by: float | None = None
         self._next_beat = 0.0
@@ -136,7 +137,7 @@ class Membership:
 
     @property
     def over(self) -> bool:
-        """Whether no client is left: all ranks left or failed, or those that joined a job that cannot start."""
+        """Whether no client is left: all ranks left or failed, or all that had joined a job that cannot start."""
         gone = sum(member.left or rank in self._failed for rank, member in self._members.items())
         return gone == len(self._members) and (gone == self.size or bool(self._given_up))
 
@@ -288,7 +289,7 @@ class Membership:
         return [*self.lose(rank, cause), *self._announce(self._agreements.lose(rank))]
 
     def _compare(self, report: StallReport, now: float) -> list[Action]:
-        """Return the findings that follow from a stalled rank's report, together with those of the others."""
+        """Return the findings that follow from the reports of a stalled rank and of the others."""
         if any(map(self._ends, report.operations)):
             return []  # as soon as the rank hears of that
         findings = self._deadlocks.report(self._agreements.refined(report), now)
@@ -362,12 +363,12 @@ class Membership:
             return self._give_up(f"rank {rank} ended before all ranks had joined: {cause}")
         where = (member.host, member.pid) if member is not None else ("", 0)
         told = self._tell_others(rank, Failed(rank, failure.at(*where)))
-        if member is not None and member.report is None and not self.hosted:  # it may live; nobody may be here later
+        if member is not None and member.report is None and not self.hosted:  # it may live longer than this process
             told.append(SendTo(member.connection, _given_up(rank, cause)))
         return [*told, *self._announce(self._agreements.lose(rank))]
 
     def _announce(self, decisions: Iterable[Decision]) -> list[Action]:
-        """Send decisions to the live members, which already have the notices on those that are gone."""
+        """Send decisions to the live members, which already have the notices on the ranks that are gone."""
         actions: list[Action] = []
         for decision in decisions:
             self._deadlocks.voted(decision.context)

@@ -120,7 +120,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def has_width(dtype: np.dtype[Any]) -> bool:
-    """Return whether it is of texts or times, of which ranks easily have other widths or units."""
+    """Return whether it is of texts or times, whose widths or units easily differ between ranks."""
     return dtype.kind in "SUMm"
 
 

@@ -1,4 +1,4 @@
-"""Waiting for tasks: a blocking call drives one, the simulated wire drives those of all ranks in one thread."""
+"""Waiting for tasks: a blocking call drives one, the simulated wire drives the tasks of all ranks in one thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Several:
 
     def __init__(self, endpoint: Endpoint, tasks: Sequence[Task[Any]], every: bool) -> None:
         self._endpoint, self._tasks, self._every = endpoint, tasks, every
-        self._ended = self._failures = -1  # those of the endpoint at the last look
+        self._ended = self._failures = -1  # the endpoint's counts at the last look
         self._done = 0  # of the first tasks, how many are known to be done
         self.patience = inf  # the least of all
 

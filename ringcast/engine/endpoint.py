@@ -110,12 +110,12 @@ class Endpoint:
         self.running: Runnable | None = None  # the call whose steps run now
         self.arrivals = 0  # messages that this rank has taken, from other ranks and its own process
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
-        self.failures = 0  # those of them that have an error
-        self.requests: dict[int, OpenCall] = {}  # calls that nobody has waited for, by the task's identity
+        self.failures = 0  # how many of them have an error
+        self.requests: dict[int, OpenCall] = {}  # calls that the program has not waited for, by the task's identity
         self.memory_in_use: Any = None  # by these calls, as `ringcast.requests.buffers` keeps it
-        self.dropped: list[tuple[str, Site]] = []  # those of which the program has no request any more
+        self.dropped: list[tuple[str, Site]] = []  # calls whose requests the program has dropped
         self.closed = False  # whether this rank leaves, or has left …
-        self.unread_fails = True  # a message that nobody has taken when all have left fails the job
+        self.unread_fails = True  # a message that no call has taken when all have left fails the job
         self.silent = False  # … and tells the others nothing of calls that are broken off
         self.gate = Gate()  # of the thread that uses this
         self.torn = ""  # why this rank cannot communicate any more: something broke off the engine in the middle
@@ -147,7 +147,7 @@ class Endpoint:
         return op
 
     def _record_unbegun(self, context: int, call: Call, record: bytes, error: RingcastError) -> None:
-        """Record a call that comes after a mismatch of others, so that it can be told which of them is the odd one."""
+        """Record a call that comes after a mismatch of others, so that the launcher can name the odd one."""
         assert self.running is not None
         if (op := self.protocol.unbegun(context, call, self.running.site, error)) is not None:
             self.recorder.begin(op, record)
@@ -206,7 +206,7 @@ class Endpoint:
     def fail(self, op: Operation, error: BaseException) -> None:
         """Abort an operation: its peers are refused, and the communicator ends with `error` on all ranks.
 
-        The end of a ballot concerns nobody else, nor does that of an exchange whose peer is gone.
+        The end of a ballot concerns no other rank, nor does the end of an exchange whose peer is gone.
         """
         if self.silent or is_a(error, ObjectsRefused):
             return  # all has been said; or nothing is under way, and all ranks refuse alike
@@ -367,7 +367,7 @@ class Endpoint:
         It has waited for `seconds` for these operations: for `every` one of them, or for any.
         """
         self.probe(awaited)
-        if every or len(awaited) <= REPORTED:  # of many, any of which would do, the others are not known
+        if every or len(awaited) <= REPORTED:  # if any of many would do, the others are not known
             self.tell_stall(self.protocol.report(awaited, every=every, seconds=seconds, times=times))
 
     def tell_stall(self, report: StallReport) -> None:
@@ -393,8 +393,8 @@ class Endpoint:
     def leave(self, error: BaseException | None = None, mistake: RingcastError | None = None) -> None:
         """Report how many messages were sent, so that no rank waits for more, and close everything.
 
-        Ranks that still need this one get the `error` because of which it leaves. A `mistake` of the program, which
-        shows only now, ends the job.
+        Ranks that still need this one get the `error` that made it leave. A `mistake` of the program, which shows
+        only now, ends the job.
 
         Raises:
             CollectiveMismatch: a message that came after the last call shows that some call was not the same.

@@ -90,5 +90,5 @@ def _overlapping(steps: Sequence[Step], memory: Memory, op: Operation) -> Steps[
 
 
 def _free(step: Step, lent: Collection[Slots], more: int = 0) -> bool:
-    """Return whether a step may begin while these slots, and those of so many `more` messages, are read by others."""
+    """Return whether a step may begin while others read these slots, and the slots of so many `more` messages."""
     return len(lent) + more < MOST_LENT and untouched(lent, step)

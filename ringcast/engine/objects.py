@@ -38,7 +38,7 @@ def encode_apart(value: Any, least: int = 0) -> list[memoryview]:
     try:
         return _parts(pickle.dumps, value, least)
     except (pickle.PicklingError, AttributeError, TypeError):
-        pass  # an error of the other attempt is told without that of this one
+        pass  # an error of the other attempt is raised without this one as its context
     import cloudpickle  # it takes a while, and few programs need it
 
     return _parts(cloudpickle.dumps, value, least)

@@ -14,8 +14,8 @@ class OpenCall:
     Attributes:
         operation: its name.
         site: file and line of the program that made it.
-        steps: its generator; for a persistent call that of one start.
-        context: that of its communicator.
+        steps: its generator; a persistent call has one for each start.
+        context: its communicator's number.
         uses: how it uses the program's arrays, when that has been looked at.
         filed: whether these were put to the memory in use.
     """

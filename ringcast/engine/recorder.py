@@ -115,7 +115,7 @@ def mapped(directory: str, rank: int, size: int) -> Recorder:
 
 @lru_cache(maxsize=1024)
 def encoded(call: Call, shape: str = "") -> bytes:
-    """Return a call as its part of a record; `shape` replaces that of the call."""
+    """Return a call as its part of a record; `shape` replaces the call's own."""
     dtype = call.dtype.removesuffix(COUNTS_OF)
     names = _cut(call.collective, 32), _cut(call.algorithm, 32), _cut(dtype, 16), _cut(call.op, 16)
     root = -1 if call.root is None else int(call.root)

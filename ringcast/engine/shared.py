@@ -1,6 +1,6 @@
 """An engine that several threads use, while one of its own makes progress.
 
-One lock, that of the gate, guards all of it, sockets included: whoever is in takes the messages that have arrived, and
+One lock, the gate's, guards all of it, sockets included: whoever is in takes the messages that have arrived, and
 advances whatever call can go on. A call that has to wait steps out. The engine's thread waits for the transport's file
 descriptor, not in the transport, so that no socket is used outside of the lock. Whoever has polled the transport takes
 all that has arrived: only then does the descriptor tell of what comes later (`ringcast.transports.base`). Where much
@@ -11,7 +11,7 @@ An endpoint becomes one of these when a program asks for it (`share`), and is an
 leaves. So a program of one thread pays nothing.
 
 Another thread of the program may make the call for which others wait, so it is not known that the program as a whole
-waits, unless it has no other thread. Its stall report is that of a program that polls: it lists the operations, which
+waits, unless it has no other thread. It reports as a program that polls: it lists the operations, which
 are probed, and says that the program waits for none of them.
 """
 
@@ -66,8 +66,8 @@ class SharedEndpoint(Endpoint):
 
     def start(self, descriptor: int) -> None:
         """Start the engine's thread, which waits for this file descriptor."""
-        self._arrivals = 0  # messages since then, without those that only ask or answer whether all is well
-        self._told = self.ended  # how many calls had ended when those that wait were last told
+        self._arrivals = 0  # messages since then, without keepalives
+        self._told = self.ended  # how many calls had ended when the waiting threads were last woken
         self._reported = False  # whether the control plane has a report of this rank
         self.gate = SharedGate(self._settle)
         self._more = Bell()  # for the thread: something is left to do
@@ -145,7 +145,7 @@ class SharedEndpoint(Endpoint):
         return busy
 
     def _tell(self) -> None:
-        """Wake those that wait, if that may be over."""
+        """Wake the waiting threads, if a wait may be over."""
         if self.ended != self._told or self.torn:
             self._told = self.ended
             self.gate.ring()
@@ -186,7 +186,7 @@ class SharedEndpoint(Endpoint):
         try:
             while not (gate.refusal or self.torn):
                 poller.poll(self._serve_once())
-        except BaseException as error:  # as no memory for this loop: nobody would make progress any more
+        except BaseException as error:  # as no memory for this loop: no thread would make progress any more
             if not gate.refusal:
                 with gate:
                     self._tear(error)
@@ -220,10 +220,10 @@ class SharedEndpoint(Endpoint):
         self._more.close()
         self.silent = False
         _turn_into(Endpoint, self)
-        self.leave(error, mistake)  # that of an ordinary one
+        self.leave(error, mistake)  # as an ordinary endpoint
 
 
 def _no_other_thread() -> bool:
-    """Return whether this thread is the only one of the program, beside those of ringcast's own."""
+    """Return whether this thread is the only one of the program, besides ringcast's own."""
     others = (each for each in threading.enumerate() if each is not threading.current_thread())
     return all(each.name.startswith("ringcast-") for each in others)

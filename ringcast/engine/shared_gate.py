@@ -1,4 +1,4 @@
-"""The gate of an engine that several threads use: it lets one of them in at a time, and calls those that wait outside.
+"""The gate of an engine that several threads use: it lets in one at a time, and calls the threads that wait outside.
 
 A thread that waits for a message gives the lock back meanwhile. What wakes it is a bell of its own, a queue: to put
 something there needs no lock, so that the handler of a signal may do it at any instruction of the thread that waits.
@@ -49,7 +49,7 @@ class SharedGate(Gate):
         bells: of the threads, and of the loops of asyncio, that wait; used by the thread that is in.
         inside: the threads that are in a call, those included that wait there; twice, if the handler of a signal makes
             a call of its own meanwhile.
-        refusal: why nobody comes in any more, and nobody waits; empty while the rank is in its job.
+        refusal: why no thread comes in any more, and none waits; empty while the rank is in its job.
     """
 
     def __init__(self, settle: Callable[[], None]) -> None:
@@ -125,7 +125,7 @@ class SharedGate(Gate):
         if error is not None:
             raise error
 
-    def replaced_by(self, gate: Gate) -> Gate:  # noqa: ARG002 (that of one thread)
+    def replaced_by(self, gate: Gate) -> Gate:  # noqa: ARG002 (the gate of one thread)
         return self
 
     def left(self) -> Gate:

@@ -1,9 +1,9 @@
 """Signal handlers and the engine: Python handlers run between the steps of a call, never in the middle of one.
 
-A handler may raise, as that of Ctrl-C does, at any instruction. In the middle of the engine that would lose a message
-that was read from the socket, or the number of one that is never sent. So handlers of the program are wrapped: during a
-call a signal is recorded, and its handler runs at the next safe point, which is before each wait and at the end of the
-call. A signal ends a wait at once.
+A handler may raise, as Python's own of Ctrl-C does, at any instruction. In the middle of the engine that would lose a
+message that was read from the socket, or the number of one that is never sent. So handlers of the program are wrapped:
+during a call a signal is recorded, and its handler runs at the next safe point, which is before each wait and at the
+end of the call. A signal ends a wait at once.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Task(Generic[Result]):
 
     Attributes:
         site: file and line of the program that made the call.
-        operation: that of the stage under way, or the last one; None before the first.
+        operation: of the stage under way, or the last one; None before the first.
         done: whether the result is there, or an error.
         error: the error that has ended it.
         patience: until when, on the transport's clock, the other side of a mismatch may still send its call.

@@ -6,7 +6,7 @@ the failed ones. The rules:
 
 1. Of each communicator the first error that a call raised counts; but one that `ack_failed` cannot answer, and that no
    other rank has brought about, takes the place of a PeerFailed: calls go on after that.
-2. A `shrink` or `agree` that succeeds answers the errors of its communicator, and of those that were made from it.
+2. A `shrink` or `agree` that succeeds answers the errors of its communicator, and of all that were made from it.
 3. An `ack_failed` answers a PeerFailed of these communicators, if it acknowledges the rank that this names. It answers
    no other error: those do not come from a rank that is gone.
 4. An error that is unanswered when the rank leaves is reported to the control plane, and decides on the exit code.
@@ -64,7 +64,7 @@ class UnansweredErrors:
         self._parents[context] = parent
 
     def freed(self, context: int) -> None:
-        """Forget a communicator; those that were made from it count as made from its parent."""
+        """Forget a communicator; its children count as made from its parent."""
         if context in self._first or context not in self._parents:
             return
         parent = self._parents.pop(context)

@@ -16,7 +16,7 @@ from ringcast._util.safe_text import class_name, safe_text
 
 _FRAME = "its columns, as value['name'].to_numpy(), or the whole by allgather, gather, bcast or send, which pickle it"
 _COLUMN = "value.to_numpy()"
-_LOOKED_AT = 1000  # items, of which the first one that is not missing tells the type of all
+_LOOKED_AT = 1000  # items; the first one that is not missing tells the type of all
 _COLUMNS = {  # of items of any type
     ("pandas", "Series"), ("pandas", "Index"), ("pandas", "ExtensionArray"), ("polars", "Series"),
 }  # fmt: skip
@@ -65,7 +65,7 @@ def in_words(value: Any, texts: str = "") -> str:
 
 
 def of_booleans(value: Any) -> bool:
-    """Return whether a value of another package holds booleans, of which `+` makes booleans again."""
+    """Return whether a value of another package holds booleans, which `+` adds to booleans again."""
     try:
         dtypes = getattr(value, "dtypes", getattr(value, "dtype", None))  # of its columns or variables, or of all items
     except Exception:  # an object of the program, whose properties may fail

@@ -39,7 +39,7 @@ class Aborter:
         sending: Sending,
         granting: Receiving,
     ) -> None:
-        self.found: list[tuple[int, int]] = []  # (context, failed rank), of which the others have to be notified
+        self.found: list[tuple[int, int]] = []  # (context, failed rank): failures that the others have to hear of
         self._errors, self._contexts, self._counters, self._budget = errors, contexts, counters, budget
         self._outbox, self._sending, self._receiving = outbox, sending, granting
 
@@ -98,7 +98,7 @@ class Aborter:
         flags: int = 0,
         word: int = 0,
     ) -> None:
-        """Refuse a peer's message, unless the peer is among those that were `notified`."""
+        """Refuse a peer's message, unless the peer is one of the `notified`."""
         if peer in notified or peer in self._errors.failed or peer == self._errors.rank:
             return
         notified.add(peer)
@@ -107,7 +107,7 @@ class Aborter:
     # A rank that failed or left.
 
     def enrol(self, context: int, members: Collection[int], *, strict: bool = False) -> None:
-        """Register a communicator of these ranks, of which some may have failed by now."""
+        """Register a communicator of these ranks; some of them may have failed by now."""
         self._contexts.enrol(context, members, strict)
         state = self._contexts[context]
         if state.strict or not self._errors.declared.issuperset(state.failed(self._errors.failed)):

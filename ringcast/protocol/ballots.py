@@ -77,7 +77,7 @@ class Ballots:
         self._errors = errors
         self._open: dict[tuple[int, int], Ballot] = {}
         self._decisions: dict[tuple[int, int], Decision] = {}
-        self._abandoned: set[tuple[int, int]] = set()  # votes whose decision nobody takes, and is still to come
+        self._abandoned: set[tuple[int, int]] = set()  # votes whose decision no call takes, and is still to come
 
     def begin(self, ballot: Ballot) -> None:
         """Wait for a decision, which may be there."""
@@ -95,7 +95,7 @@ class Ballots:
         return self._decisions.pop(ballot.key)
 
     def abandon(self, context: int, number: int) -> None:
-        """Drop the decision on a vote, now or when it comes: nobody takes it."""
+        """Drop the decision on a vote, now or when it comes: no call takes it."""
         if self._decisions.pop((context, number), None) is None:
             self._abandoned.add((context, number))
 

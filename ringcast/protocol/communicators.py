@@ -88,7 +88,7 @@ class Context:
         return [*self.active.values(), *self.exchanges]
 
     def failed(self, failed: Iterable[int]) -> list[int]:
-        """Return those of the failed ranks that are members."""
+        """Return the members among the failed ranks."""
         return [rank for rank in failed if rank in (self.members or ())]
 
     def one(self) -> Operation | None:
@@ -163,7 +163,7 @@ class Context:
         return op.where
 
     def finish(self, op: Operation) -> list[Waiting]:
-        """End an operation if all its messages were matched; else remove and return those that were not."""
+        """End an operation if all its messages were matched; else remove and return the unmatched ones."""
         mail, grants = self.mail.pop(op.number, None), self.grants.pop(op.number, None)
         left = mail.unclaimed() if mail is not None else []
         if grants:
@@ -224,7 +224,7 @@ class Contexts(dict[int, Context]):
         super().__init__()
         self._strict = strict  # where nothing else is said, as the job ends with a rank that fails
         self.retired: set[int] = set()
-        self._over: dict[int, None] = {}  # of these, those that all members have freed, the oldest one first
+        self._over: dict[int, None] = {}  # those that all members have freed, the oldest one first
         self._named: Counter[int] = Counter()  # unregistered communicators that each peer has named
 
     def __missing__(self, context: int) -> Context:
@@ -242,8 +242,8 @@ class Contexts(dict[int, Context]):
     def retire(self, context: int, by_all: bool) -> None:
         """End the use of a communicator, which all members do, or this rank alone.
 
-        One that all have freed is remembered for a while only: its members have made their last call, of which nothing
-        is missing here, so what still comes is a probe, or a message that a program has sent and never received.
+        A communicator that all have freed is remembered for a while only: its members have made their last call, and
+        all messages of that call are here. So only a probe may still come, or a message that a program never received.
         """
         del self[context]
         self.retired.add(context)

@@ -19,15 +19,15 @@ class Counters:
     def __init__(self, size: int) -> None:
         self.sent = [0] * size  # messages ever
         self.seen = [0] * size
-        self.keepalives_sent: Counter[int] = Counter()  # those of `sent` that are keepalives
-        self.keepalives_seen: Counter[int] = Counter()  # those of `seen`
+        self.keepalives_sent: Counter[int] = Counter()  # how many of `sent` are keepalives
+        self.keepalives_seen: Counter[int] = Counter()  # how many of `seen` are
         self.keepalives = 0  # all of `answered`, and what wakes a wait
         self.posted = [0] * size  # sends ever (of whole transfers); `matched` is the other end
         self.matched = [0] * size
         self.dropped: Counter[str] = Counter()  # messages that had no effect, by reason
         self.finished: dict[int, int] = {}  # messages that a rank which has left has sent to this one
         self.absent: set[int] = set()  # ranks that have left or failed
-        self.exit_records: dict[int, Failure] = {}  # of those that have finished, with the error that made them leave
+        self.exit_records: dict[int, Failure] = {}  # of ranks that have finished, with the error that made them leave
         self._silent: Counter[int] = Counter()  # probes since a rank has left with messages missing
 
     def missing(self, h: Header) -> int:
@@ -66,5 +66,5 @@ class Counters:
 
 
 def by_peer(counts: list[int]) -> dict[int, int]:
-    """Return a list of counts as reports have it: without the peers of which there is nothing."""
+    """Return the counts that are not 0, by peer, as reports have them."""
     return {peer: count for peer, count in enumerate(counts) if count}

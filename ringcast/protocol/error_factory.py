@@ -47,7 +47,7 @@ class ErrorFactory:
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.failed: dict[int, Failure] = {}  # in the order in which they became known
-        self.declared: set[int] = set()  # those of which the control plane has told all ranks
+        self.declared: set[int] = set()  # failures that the control plane has declared to all ranks
 
     # Errors that this rank raises.
 

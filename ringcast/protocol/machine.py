@@ -34,8 +34,8 @@ rules:
    A collective goes on with its next rounds meanwhile, and waits for the readers before it writes there, or ends.
 10. A rank that waits for long probes its peers (PROBE), which answer (ECHO), so the loss of a last message shows as
    well. These keepalives do not count as progress, and are counted apart.
-11. Point-to-point, a message meets the receive that was posted first of those that fit its source and tag, and a
-   receive the message that has come first (`matching`). What a rank sends to itself is kept, and never travels.
+11. Point-to-point, a message meets the first posted receive that fits its source and tag, and a receive meets the
+   message that has come first (`matching`). What a rank sends to itself is kept, and never travels.
    A synchronous message always asks, and so is complete when it is matched. A message can be taken before the receive
    is there that it will meet: then no other meets it.
 12. Messages of a peer are checked, and the memory they use is bounded: a peer that breaks these rules counts as failed.
@@ -190,7 +190,7 @@ class Protocol:
         self._contexts[context].acknowledged = ranks
 
     def communicators(self) -> list[int]:
-        """Return the numbers of all communicators that are not retired, also of those that only peers have named."""
+        """Return the numbers of all communicators that are not retired, also of ones that only peers have named."""
         return [*self._contexts]
 
     def idle(self, context: int) -> bool:
@@ -220,7 +220,7 @@ class Protocol:
 
         Raises:
             PeerFailed, CollectiveMismatch, ...: the error that ended the communicator, the first time; a collective
-                of a communicator of which a member has failed ends that;
+                in a communicator with a failed member ends the communicator;
             Revoked: afterwards.
         """
         state = self._usable(context)
@@ -428,7 +428,7 @@ class Protocol:
         return any(_unmet(t) and peer in awaited(t) for op in ops for t in (*op.pending, *filter(None, (op.ahead,))))
 
     def _await_senders(self, recv: Receive) -> None:
-        """Note of which ranks one has to send what is received here, and end the operation if none will."""
+        """Note the ranks that may send this message, and end the operation if none of them will."""
         op, peer = recv.operation, recv.peer
         if peer == ANY:
             state = self._contexts[op.context]
@@ -441,7 +441,7 @@ class Protocol:
             self._aborter.gone(op, peer)
 
     def _failed_source(self, state: Context, peer: int) -> int | None:
-        """Return the failed rank because of which a receive from `peer`, or from any source, ends; None if none is."""
+        """Return the failed rank that ends a receive from `peer`, or from any source; None if there is none."""
         if peer != ANY:
             return peer if peer in self.failed else None
         return next((rank for rank in state.failed(self.failed) if rank not in state.acknowledged), None)
@@ -535,7 +535,7 @@ class Protocol:
 
     @property
     def blamed(self) -> tuple[int, ...]:
-        """The ranks that failed, and those that the errors of this rank's communicators name as their cause."""
+        """The ranks that failed, and the causes that the errors of this rank's communicators name."""
         return tuple(sorted({*self.failed, *self._contexts.blamed}))
 
     @property
@@ -617,7 +617,7 @@ class Protocol:
 
     def _out_of_turn(self, h: Header) -> None:
         """Drop a message that is not the next one of a rank that takes part."""
-        if h.source == self.rank:  # nobody sends to itself
+        if h.source == self.rank:  # no rank sends to itself
             self.dropped["foreign"] += 1
         elif h.source in self.failed:
             self.dropped["zombie"] += 1
@@ -854,7 +854,7 @@ class Protocol:
 
 
 def _apart(payload: memoryview, count: int) -> list[memoryview]:
-    """Return the frames of an eager message, so many of which are joined.
+    """Return the frames of an eager message in which `count` frames are joined.
 
     Raises:
         Broken: they are not.

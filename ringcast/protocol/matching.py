@@ -59,10 +59,10 @@ class Mailbox(Generic[Posted, Arrived]):
 class TaggedMailbox(Generic[Posted, Arrived]):
     """The unmatched receives and messages of all point-to-point calls on one communicator.
 
-    Keys are (source, tag); `ANY` stands for either in the key of a receive. A message meets the receive that was posted
-    first of those that fit it, a receive the message that has come first: so of two messages between the same ranks
-    that fit the same receive, the second one never overtakes. All takes constant time: from the first receive with a
-    wildcard on, a message that waits is listed under each key that fits it.
+    Keys are (source, tag); `ANY` stands for either in the key of a receive. A message meets the
+    first posted receive that fits it, a receive meets the message that has come first: so of two messages between the
+    same ranks that fit the same receive, the second one never overtakes. All takes constant time: from the first
+    receive with a wildcard on, a message that waits is listed under each key that fits it.
     """
 
     __slots__ = ("_arrived", "_numbers", "_open", "_posted")

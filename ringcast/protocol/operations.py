@@ -78,7 +78,7 @@ class Send:
         self.packed = False
         self.lent = False  # the receiver may copy it out of this rank's memory
         self.room = 0  # bytes that its request takes of the budget at the peer
-        self.trailing = False  # nobody waits for its completion
+        self.trailing = False  # no call waits for its completion
 
     def take(self, size: int) -> list[Frame]:
         """Take the next `size` bytes (or what is left) off the message, in frames cut at aligned places."""
@@ -108,7 +108,7 @@ class Receive:
 
     def __init__(self, operation: Operation, peer: int, ordinal: int, sink: Sink) -> None:
         self.operation, self.peer, self.ordinal, self.sink = operation, peer, ordinal, sink
-        self.sources: frozenset[int] = NOBODY  # while `peer` is ANY: the ranks of which one has to send
+        self.sources: frozenset[int] = NOBODY  # while `peer` is ANY: one of these ranks has to send
         self.total = sink.total
         self.transfer = 0
         self.granted = self.received = 0

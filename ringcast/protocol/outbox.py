@@ -13,7 +13,7 @@ from ringcast.wire.header import CTS, DATA, EAGER, OF_NO_CALL, PAIR, REFUSE, VER
 
 
 class Named(Interface):
-    """The three header fields that identify an operation: those of an `Operation` of this rank, or of a `Name`."""
+    """The three header fields that identify an operation: an `Operation` of this rank, or a `Name`."""
 
     @property
     def context(self) -> int: ...
@@ -57,7 +57,7 @@ class Outbox:
         frames: Sequence[Frame] = (),
         lent: Sequence[memoryview] = (),
     ) -> None:
-        """Send a message of an operation. The names are those of the header."""
+        """Send a message of an operation; the arguments are the fields of its header."""
         sent = self._sent[peer]
         self._sent[peer] = sent + 1
         header = pack_fields(

@@ -31,7 +31,7 @@ Queue: TypeAlias = "dict[Transfer, tuple[int, SendOff]]"  # with the bytes that 
 
 
 class RequestBudget:
-    """The requests of one rank to its peers, and those of its peers that wait here."""
+    """The requests of one rank to its peers, and its peers' requests that wait here."""
 
     def __init__(self, size: int, outbox: Outbox, eager_credits: EagerCredits) -> None:
         self.each, self.most_lent, self.at_once = BUDGET, MOST_LENT, LENT_AT_ONCE

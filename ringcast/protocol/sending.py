@@ -132,14 +132,14 @@ class Sending:
         self.promised.pop((send.peer, op.context, op.number, send.ordinal), None)
 
     def withdraw(self) -> None:
-        """Withdraw all memory that is lent: nobody may read it any more."""
+        """Withdraw all memory that is lent: no peer may read it any more."""
         for send in self.transfers.values():
             if send.lent:
                 send.lent = False
                 self.withdrawn.append(send.frames)
 
     def drop_trailing(self, dead: Callable[[Send], bool]) -> None:
-        """Drop the messages that are `dead` of those that no operation waits for."""
+        """Drop the `dead` ones among the messages that no operation waits for."""
         for key, send in list(self.transfers.items()):
             if send.trailing and dead(send):
                 self.finish(key)

@@ -112,7 +112,7 @@ _NUMBERS = {"create": "list of ranks", "cart": "dims or periods"}  # of calls wi
 
 
 def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return Python's integers: those of numpy are equal to them, but print differently."""
+    """Return Python's integers: numpy's are equal to them, but print differently."""
     return tuple(map(int, shape))
 
 

@@ -1,6 +1,6 @@
 """The codec of everything that travels as plain values: a dataclass becomes a list, and is checked when it comes back.
 
-The annotations of a dataclass are its schema. A message is `[name, field, ...]`; the name is that of its class. A
+The annotations of a dataclass are its schema. A message is `[name, field, ...]`, with the name of its class. A
 dataclass within it is `[field, ...]`, as the annotation says which one it is. Bytes are the msgpack of that list.
 """
 

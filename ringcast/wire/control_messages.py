@@ -1,7 +1,7 @@
 """The messages between a worker and the control plane.
 
-`Notice` are those that concern the protocol between ranks: the worker's end of the control plane hands them on to the
-engine, in the same form, by `notice_frames`.
+A `Notice` concerns the protocol between ranks: the worker's end of the control plane hands it on to the engine, in the
+same form, by `notice_frames`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Failing:
 class Finished:
     """A worker communicates no more; counts of what it sent to, began to send to, and took from each rank.
 
-    `failure` is the error because of which it leaves, with an empty cause if there is none; its `blames` are the ranks
+    `failure` is the error that made it leave, with an empty cause if there is none; its `blames` are the ranks
     that the errors of the worker's communicators name as their cause. With an error that is `unanswered` the rank has
     failed, whatever its exit code is.
     """

@@ -66,7 +66,7 @@ def in_a_line(error: BaseException) -> str:
     ('ValueError: bad', 'AssertionError')
     """
     text, kind = message(error), class_name(type(error))
-    if is_a(error, Translation):  # its name may be that of a builtin
+    if is_a(error, Translation):  # it may have the name of a builtin
         kind = f"{safe_text(type(error), _module).rpartition('.')[2]}.{kind}"
     return f"{kind}: {text}" if text else kind
 
@@ -90,7 +90,7 @@ def inside(file: str) -> bool:
 
 
 class _Folded(traceback.StackSummary):
-    """Frames of which those inside ringcast are counted only, but for the innermost one where ringcast broke."""
+    """Frames of a traceback: those inside ringcast are only counted, but for the innermost one where ringcast broke."""
 
     def __init__(self, frames: Iterable[traceback.FrameSummary], *, broken: bool) -> None:
         super().__init__(frames)
@@ -118,7 +118,7 @@ def _fold(told: traceback.TracebackException, error: BaseException) -> None:
 def _chain(
     told: traceback.TracebackException | None, error: BaseException | None
 ) -> Iterator[tuple[traceback.TracebackException, BaseException]]:
-    """Yield an error, its causes and contexts, and those that a group holds, each as text and as it is."""
+    """Yield an error, its causes and contexts, and the errors of a group, each as text and as it is."""
     if told is not None and error is not None:
         yield told, error
         yield from _chain(told.__cause__, error.__cause__)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 VERSION = 4
 # Bytes of a frame that anything which listens takes; more closes the connection. ZeroMQ keeps to it before the
-# handshake too, when nobody has shown a key: all that members send comes in frames well below it.
+# handshake too, when no peer has shown a key: all that members send comes in frames well below it.
 LARGEST_FRAME = 1 << 20
 EAGER_LIMIT = 16 << 10  # bytes of a message between two ranks that goes without asking …
 EAGER_IN_COLLECTIVES = 64 << 10  # … and of one in a collective whose rounds are not granted
@@ -52,9 +52,9 @@ MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a s
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
 LOST = 4  # flag of REFUSE: the payload is the failure of rank `word`
 
-DERIVED = 1 << 63  # contexts from here on are those of communicators that were split off another one
+DERIVED = 1 << 63  # contexts from here on belong to communicators that were split off another one
 P2P = 0  # operation number of point-to-point messages
-STAGES = 16  # a call has at most so many stages, each of which is an operation
+STAGES = 16  # a call has at most so many stages; each is an operation
 CALLS = (1 << 32) // STAGES - 1  # calls are numbered 1, ..., CALLS, 1, ...
 PAIR = (1 << 32) - 1  # numbers of messages and transfers are modulo PAIR + 1
 

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 
 def join(frames: Sequence[bytes | bytearray | memoryview]) -> bytes:
-    """Return frames as one, of which `split` makes them again.
+    """Return frames as one, which `split` divides again.
 
     >>> [bytes(frame) for frame in split(memoryview(join([b"ab", b"", b"c"])), 3)]
     [b'ab', b'', b'c']

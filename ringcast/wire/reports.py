@@ -25,11 +25,11 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class OperationReport:
-    """An operation that is not complete, and whom it waits for."""
+    """An operation that is not complete, and the ranks that it waits for."""
 
     call: CallRecord
     round: Count | None
-    waits: tuple[Rank, ...]  # the wait-for set: the ranks of which it needs a message …
+    waits: tuple[Rank, ...]  # the wait-for set: the ranks from which it needs a message …
     sources: tuple[Rank, ...]  # those from which it receives
     owes: tuple[Rank, ...]  # ranks to which it withholds a grant until it has received from `sources`
     every: bool = True  # … of all of them; else of any
@@ -42,9 +42,9 @@ class StallReport:
     rank: Rank
     operations: tuple[OperationReport, ...]  # first those for which the program waits …
     awaited: Count  # … which are so many …
-    every: bool  # … all of which have to end before it goes on; else any of them
+    every: bool  # … and have to end before it goes on: all of them, else any
     begun: Mapping[Count, Count]  # number of the last call that it has made, by communicator
-    sent: Mapping[Rank, Count]  # messages ever, by rank, without those that only ask or answer whether all is well
+    sent: Mapping[Rank, Count]  # messages ever, by rank, without keepalives
     seen: Mapping[Rank, Count]
     ended: tuple[CallRecord, ...] = ()  # the last calls that have ended in the communicators of `operations`
     seconds: float = 0.0  # that the program has waited
@@ -72,7 +72,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """Finding for `rank`: it is in a cycle of ranks, each of which waits for the next one."""
+    """Finding for `rank`: it is in a cycle of ranks in which each waits for the next one."""
 
     rank: Rank
     context: Count

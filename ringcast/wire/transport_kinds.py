@@ -23,7 +23,7 @@ class TransportKind:
 SHM = TransportKind("shm", "shm://", local=True)
 IPC = TransportKind("ipc", "ipc://", local=True)
 TCP = TransportKind("tcp", "tcp://", local=False)
-SOCKETS = TransportKind("sockets", TCP.scheme, local=False)  # its addresses are those of tcp
+SOCKETS = TransportKind("sockets", TCP.scheme, local=False)  # with the addresses of tcp
 ZEROMQ = "zeromq"  # in place of a name: what ZeroMQ has, ipc within a host and tcp between hosts
 KINDS: Mapping[str, TransportKind] = MappingProxyType({kind.name: kind for kind in (SHM, IPC, SOCKETS, TCP)})
 
