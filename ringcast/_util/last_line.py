@@ -31,7 +31,7 @@ def columns(file: int) -> int:
 
 
 class Line:
-    """Computes the bytes that make the last line of a terminal, `file`, show a text; writes nothing itself.
+    """Computes the bytes that draw a text on the last line of a terminal, `file`; writes nothing itself.
 
     `width` returns the columns that can be used now, 0 if none.
     """
@@ -40,7 +40,7 @@ class Line:
         self, file: int, width: Callable[[int], int] = columns, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.file, self._width, self._clock = file, width, clock
-        self._text = self._drawn = ""  # what shall be there, and what is
+        self._text = self._drawn = ""  # the text to show, and the text on the screen
         self._next = -math.inf
 
     def show(self, text: str) -> None:
@@ -49,13 +49,13 @@ class Line:
 
     @property
     def due(self) -> float | None:
-        """Seconds until `draw` is to be called; None if the terminal shows what it shall."""
+        """Seconds until `draw` is to be called; None if the terminal shows the text already."""
         return None if self._text == self._drawn else max(0.0, self._next - self._clock())
 
     def draw(self) -> bytes:
         """Return the bytes that draw the line, cut to the width of the terminal."""
         width = self._width(self.file)
-        if not width:  # looked at again after a pause
+        if not width:  # tried again after a pause
             self._next = self._clock() + PAUSE
             return b""
         self._next, self._drawn = self._clock() + PAUSE, self._text

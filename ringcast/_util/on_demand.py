@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used, as no start waits for what it may not need."""
+"""Import the names of a package when they are first used, so that no start waits for modules that it may not need."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _filling(call: Call, load: Load, nbytes: int) -> Load:
 
 
 def _pipeline_of_all(call: Call) -> Load:
-    """A round moves to each rank a block of each contributor whose turn has come.
+    """Return the load: a round moves to each rank a block of each contributor whose turn has come.
 
     The load is bounded by all others' blocks, and by the largest block as often as there are turns: exact for equal
     parts and for a single contributor. From round 2q on it is every contributor's turn.
@@ -78,13 +78,13 @@ def _turns(p: int) -> tuple[tuple[int, ...], ...]:
 
 
 def windows(call: Call) -> Load:
-    """Round k moves the parts of s[k+1] - s[k] ranks in a row; the fullest row counts, a second frame does not."""
+    """Return the load: round k moves the parts of s[k+1] - s[k] ranks in a row; the heaviest row is one frame."""
     messages = in_a_row(call, [b - a for a, b in pairwise(skips(call.params.size))])
     return uneven(messages, len(messages))
 
 
 def _tree(call: Call) -> Load:
-    """The root moves all parts but its own: with skip s[k] the parts of the ranks s[k] to s[k+1] - 1 behind it."""
+    """Return the load: the root moves all parts but its own, with skip s[k] the parts s[k] to s[k+1] - 1 behind it."""
     root = call.params.root
     ends = tuple(accumulate(call.parts[root:] + call.parts[:root], initial=0))
     return uneven([ends[b] - ends[a] for a, b in pairwise(skips(call.params.size))], call.rounds)

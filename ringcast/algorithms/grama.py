@@ -18,18 +18,18 @@ from ringcast.schedules.schedule import STORE, reverse
 
 
 def _whole(call: Call) -> Load:
-    """Every round moves the whole value."""
+    """Return the load: every round moves the whole value."""
     return even(call.rounds, call.nbytes)
 
 
 def _part_by_part(call: Call) -> Load:
-    """A round for each part but the root's."""
+    """Return the load: a round for each part but the root's."""
     root = call.params.root
     return uneven(call.parts[:root] + call.parts[root + 1 :], call.rounds)
 
 
 def subtrees(call: Call) -> Load:
-    """In each round the heaviest of the subtrees whose parts are passed on counts."""
+    """Return the load: in each round the heaviest of the subtrees whose parts are passed on counts."""
     p, parts = call.params.size, call.parts
     tree = one_to_all.Scatter(p, 0, call.params.root)
     ends = list(accumulate((parts[tree.rank_of(label)] for label in range(p)), initial=0))

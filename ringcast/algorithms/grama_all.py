@@ -17,7 +17,7 @@ from ringcast.schedules import grid, hypercube, one_to_all
 
 
 def _hypercube(call: Call) -> Load:
-    """Round k moves the parts of 2^k nodes in a row: the heaviest row counts, as do the folded ranks' parts."""
+    """Return the load: round k moves the parts of 2^k nodes in a row; the heaviest row counts; so do folded parts."""
     p = call.params.size
     f = hypercube.folded(p)
     nodes = p - f
@@ -34,13 +34,13 @@ def _hypercube(call: Call) -> Load:
 
 
 def _broadcasts(call: Call) -> Load:
-    """Every part takes q rounds."""
+    """Return the load: every part takes q rounds."""
     q, once = log_rounds(call.params), uneven(call.parts, 0)
     return Load(q * once.volume, q * once.link, call.rounds, q * once.excess, once.largest)
 
 
 def _mesh(call: Call) -> Load:
-    """Around the rows go parts, around the columns go rows: the largest count."""
+    """Return the load: parts go around the rows, rows around the columns; the largest ones count."""
     a, b = grid.mesh_shape(call.params.size)
     ends = list(accumulate(call.parts, initial=0))
     rows = [ends[(x + 1) * b] - ends[x * b] for x in range(a)]

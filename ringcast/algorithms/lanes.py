@@ -50,7 +50,7 @@ def _bcast_rounds(p: Params) -> int:
 
 
 def _bcast(call: Call) -> Load:
-    """The root's host scatters shares of the value; they go along lanes in n blocks; each host gathers them."""
+    """Return the load: the root's host scatters shares, which go along lanes in n blocks; each host gathers them."""
     _, cores = _shape(call.params)
     along = call.rounds - 2 * _log(cores)
     host = Call(Params(cores), call.nbytes, _log(cores))
@@ -63,7 +63,7 @@ def _allgather_rounds(p: Params) -> int:
 
 
 def _allgather(call: Call) -> Load:
-    """The heaviest lane counts in the first rounds; then parts of each lane move within each host."""
+    """Return the load: in the first rounds the heaviest lane counts; then parts of each lane move within each host."""
     grid = _grid(call.params.size, call.params.hosts)
     hosts, cores = len(grid), len(grid[0])
     parts = call.parts

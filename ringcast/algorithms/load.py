@@ -107,7 +107,7 @@ def in_a_row(call: Call, lengths: Sequence[int]) -> list[int]:
 
 
 def values(call: Call) -> Load:
-    """Every round moves and combines the whole value."""
+    """Return the load: every round moves and combines the whole value."""
     return even(call.rounds, call.nbytes)._replace(combined=call.rounds * call.nbytes)
 
 

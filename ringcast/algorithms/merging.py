@@ -49,7 +49,7 @@ def _dissemination(call: Call) -> Load:
 
 
 def _gather_and_merge(call: Call) -> Load:
-    """All data is merged at most once per round."""
+    """Return the load: all data is merged at most once per round."""
     messages = in_a_row(call, [b - a for a, b in pairwise(skips(call.params.size))])
     return _merging(uneven(messages, len(messages)), call.rounds * call.nbytes)
 

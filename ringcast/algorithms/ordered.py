@@ -17,7 +17,7 @@ from ringcast.schedules.ordered import halving, ordered_census
 
 
 def _two_sums(call: Call) -> Load:
-    """A message has one value or two: two as soon as any rank has counted beyond the last rank and has both sums."""
+    """Return the load: a message has two values once any rank has counted beyond the last rank, and has both sums."""
     s = skips(call.params.size)
     numbers = [1 if k == 0 or (k == 1 and s[k + 1] == 3) else 2 for k in range(len(s) - 1)]
     load = uneven([n * call.nbytes for n in numbers], sum(numbers))
@@ -26,7 +26,7 @@ def _two_sums(call: Call) -> Load:
 
 
 def _halves(call: Call) -> Load:
-    """Messages are halves, quarters, and so on: combined on the way there, not on the way back; a fold moves it all."""
+    """Return the load: halves, quarters, ... are combined on the way there, not back; a fold moves the whole value."""
     p, m = call.params.size, call.nbytes
     d = p.bit_length() - 1
     fold = [m] * (p > 1 << d)

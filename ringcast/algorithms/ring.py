@@ -16,7 +16,7 @@ from ringcast.schedules.schedule import Schedule
 
 
 def linear(call: Call) -> Load:
-    """Every part goes around; in each round the largest counts."""
+    """Return the load: every part goes around; in each round the largest counts."""
     return even(call.rounds, max(call.parts))
 
 
@@ -40,7 +40,7 @@ def _pipelined_rounds(p: Params) -> int:
 
 
 def _pipelined_ring(call: Call) -> Load:
-    """A link carries all parts but one; in its other rounds it waits for the first block of a part."""
+    """Return the load: a link carries all parts but one; in its other rounds it waits for the first block of a part."""
     blocks = ring.blocks_of(call.params.contributions, call.params.nblocks)
     message = -(-max(call.parts) // max(*blocks, 1))
     load = even(call.rounds, message)

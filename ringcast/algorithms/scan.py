@@ -11,12 +11,12 @@ from ringcast.schedules import scan
 
 
 def _two_sums(call: Call) -> Load:
-    """A rank may add an arrival to two sums; in the last round it adds to its result only."""
+    """Return the load: a rank may add an arrival to two sums; in the last round it adds to its result only."""
     return even(call.rounds, call.nbytes)._replace(combined=max(2 * call.rounds - 1, 0) * call.nbytes)
 
 
 def _exclusive(skips_of: Callable[[int], scan.Skips]) -> Formula:
-    """Every arrival but the first is added; each inclusive message but the first is a sum as well."""
+    """Return the formula: every arrival but the first is added; so is x, to each inclusive message but the first."""
 
     def load(call: Call) -> Load:
         inclusive = sum(with_own for _, with_own in skips_of(call.params.size))

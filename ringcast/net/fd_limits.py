@@ -41,7 +41,7 @@ def sockets_needed(p: int) -> int:
 
 
 def raise_files(p: int) -> None:
-    """Raise the soft limit on open files to what a rank needs, at most to the hard limit.
+    """Raise the soft limit on open files to the number that a rank needs, at most to the hard limit.
 
     Raises:
         RendezvousError: not even the connections to the neighbours are possible; the text says what to do.

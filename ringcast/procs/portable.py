@@ -160,7 +160,7 @@ def processes() -> dict[int, Seen]:
 
 
 def content(path: str) -> bytes:
-    """Return what a file of /proc holds; a look at all processes takes a third of the time that `open` would need.
+    """Return the content of a file of /proc; a look at all processes takes a third of the time that `open` would need.
 
     Raises:
         OSError: it cannot be read.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 
 class FailureTiming:
-    """Limits in seconds. Those that follow from others are properties."""
+    """Limits in seconds. Limits that follow from others are properties."""
 
     beat: float = 1.0  # between two signs of life
     stall: float = 8.0  # a silent rank that does nothing counts as hung, unless the user says otherwise

@@ -129,7 +129,7 @@ class Schedule(Sequence[Step]):
 
     @property
     def scratch(self) -> tuple[int, ...]:
-        """For each scratch slot the slot whose size it has."""
+        """For each scratch slot a slot of the user's buffer with the same size."""
         return ()
 
     @property

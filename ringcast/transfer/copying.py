@@ -159,8 +159,8 @@ class _Copy:
             self._lost[member] = f"lost: {cause}"
         if self._root not in rest.members:
             raise TransferError(
-                f"the rank that has the files was {self._lost.get(self._root, error)}; what has arrived is kept, "
-                "and the same copy sends only what is missing"
+                f"the rank that has the files was {self._lost.get(self._root, error)}; data that has arrived is kept, "
+                "and the same copy sends only the rest"
             )
         return rest
 
@@ -374,7 +374,7 @@ class _Copy:
         """Broadcast pieces, some at the same time; yield each when this rank is done with it.
 
         `take` returns the next piece, full on the root and empty elsewhere. It may wait only while nothing is under
-        way: other ranks get what is under way through this one.
+        way: other ranks get these pieces through this one.
         """
         under_way: deque[tuple[Filled, Request[Any]]] = deque()
         chosen = route(len(comm.members), sum(map(self._layout.length, pieces)))
@@ -398,7 +398,7 @@ class _Copy:
                     request.wait()
                 self._buffers.give_back(filled.buffer)
 
-    # What this rank does by itself.
+    # Steps of this rank alone.
 
     @property
     def _usable(self) -> Destination | None:

@@ -227,7 +227,7 @@ class Destination:
         finally:
             os.close(file)
 
-    # What is there.
+    # Files that are there already.
 
     def _filled(self) -> Iterator[int]:
         """Yield the entries that have data."""

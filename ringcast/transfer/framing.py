@@ -1,8 +1,8 @@
 """Announce the lengths of compressed pieces to the ranks before the pieces arrive.
 
-A buffer must be as long as what will arrive in it. So each message of a segment that is compressed ends with the length
-of the payload that comes AHEAD messages later; the first lengths are announced. Where no piece is compressed, lengths
-follow from the layout, and messages are payloads only.
+A buffer must be as long as the message that will arrive in it. So each message of a compressed segment ends with the
+length of the payload that comes AHEAD messages later; the first lengths are announced. Where no piece is compressed,
+lengths follow from the layout, and messages are payloads only.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A manifest, and where its entries are on this host.
+    """A manifest, and the places of its entries on this host.
 
     Attributes:
         manifest: the entries, as they are sent to the other ranks.

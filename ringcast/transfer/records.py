@@ -29,7 +29,7 @@ _LENGTH = 8  # bytes, which come before a record
 _WITHIN = 4 << 10  # bytes of a record in the first broadcast, together with its length; a second one has the rest
 _MOST = 1 << 12  # items of a list: a list of many `None` takes eight times its encoded bytes in memory
 
-WRONG = "another host sends what is no part of a copy"
+WRONG = "another host sends data that is no part of a copy"
 
 Seconds: TypeAlias = Annotated[float, Within(0, 1 << 40)]
 Record = TypeVar("Record")

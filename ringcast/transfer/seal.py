@@ -35,7 +35,7 @@ class Seal:
         try:
             self._public.verify(data[:_SIZE].tobytes(), data[_SIZE:])
         except InvalidSignature:
-            raise TransferError("another host has changed what the host with the files announces") from None
+            raise TransferError("another host has changed an announcement of the host with the files") from None
         return data[_SIZE:]
 
 

@@ -45,6 +45,6 @@ class Stalls:
     def told(self) -> str:
         """Return the error of a rank that is left out because its disk is too slow."""
         return (
-            f"too slow: its disk made all others wait {self.total + self.segment:.1f} s; what has arrived there is "
-            "kept, and the same copy sends only what is missing"
+            f"too slow: its disk made all others wait {self.total + self.segment:.1f} s; data that has arrived there "
+            "is kept, and the same copy sends only the rest"
         )

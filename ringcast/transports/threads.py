@@ -78,7 +78,7 @@ class ThreadTransport(NoLoans):
             self._inbox.bell = Bell(rung=True)
         return self._inbox.bell.fileno()
 
-    def close(self, within: float | None = None) -> None:  # noqa: ARG002 (what was sent is there already)
+    def close(self, within: float | None = None) -> None:  # noqa: ARG002 (messages are delivered already)
         self._inbox.open = False
         with self._inbox.lock:
             bell, self._inbox.bell = self._inbox.bell, None

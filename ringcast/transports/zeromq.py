@@ -105,7 +105,7 @@ class ZeroMQTransport(NoLoans):
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self.context.socket(kind)
         socket.setsockopt(zmq.LINGER, int(1000 * LINGER))
-        socket.setsockopt(zmq.SNDHWM, 0)  # the protocol bounds what is queued, not ZeroMQ
+        socket.setsockopt(zmq.SNDHWM, 0)  # the protocol bounds the queue, not ZeroMQ
         socket.setsockopt(zmq.RCVHWM, 0)
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_FRAME)

@@ -165,7 +165,7 @@ def test_the_sender_is_killed_at_half_and_run_again(links: Fleet, big: Path) -> 
             os.kill(pid, signal.SIGKILL)
         done = finished(process)
     assert done.returncode == 1
-    assert "killed by SIGKILL; what has arrived is kept" in done.stderr
+    assert "killed by SIGKILL; data that has arrived is kept" in done.stderr
     middle = sent(links)
     again = cp(links, str(big), "-H", f"h[1-3]:{THERE}/")
     assert again.returncode == 0
@@ -182,7 +182,7 @@ def test_ctrl_c_says_one_line_and_what_has_arrived_stays(links: Fleet, big: Path
         done = finished(process)
     assert done.returncode == 130
     assert done.stderr == (
-        "ringcast cp: interrupted; what has arrived is kept, and the same command sends only what is missing\n"
+        "ringcast cp: interrupted; data that has arrived is kept, and the same command sends only the rest\n"
     )
     for host in 1, 2, 3:
         assert on(links.bed, host, "ls", "-A", THERE).split() == [".big.bin.ringcast-part"]

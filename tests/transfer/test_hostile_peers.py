@@ -117,7 +117,7 @@ NO_RECORDS = {
 
 @pytest.mark.parametrize("sent", list(NO_RECORDS))
 def test_what_is_no_record_is_a_typed_error(sent: str) -> None:
-    with pytest.raises(TransferError, match="another host sends what is no part of a copy") as caught:
+    with pytest.raises(TransferError, match="another host sends data that is no part of a copy") as caught:
         received(NO_RECORDS[sent])
     assert str(caught.value).isprintable()
 

@@ -146,7 +146,7 @@ def end_if_asked(signals: int) -> None:
     """Check for signals that ask us to end.
 
     Raises:
-        JobError: there is one.
+        JobError: such a signal has come.
     """
     for number in caught(signals):
         if number in ENDING:

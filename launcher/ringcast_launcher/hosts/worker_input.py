@@ -52,7 +52,7 @@ class WorkerInput:
         return [InputTaken(self._rank, taken, closed=False)]
 
     def close(self) -> None:
-        """Let the worker read to the end of what was written; idempotent."""
+        """Close the pipe; the worker can still read all written data; idempotent."""
         if not self.closed:
             os.close(self._file)
         self._file = -1

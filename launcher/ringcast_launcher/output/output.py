@@ -39,7 +39,7 @@ class Lines:
     `prompts`, each unfinished line counts as redrawn.
 
     Attributes:
-        split, told: whether a line was split because it was too long, and whether the user was told so.
+        split, told: whether a line was split because it was too long, and whether a note on it was printed.
     """
 
     def __init__(self, prefix: bytes = b"", *, redraws: bool = False, prompts: bool = False) -> None:

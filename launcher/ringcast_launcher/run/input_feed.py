@@ -29,7 +29,7 @@ class InputFeed:
         return [0] if wanted else []
 
     def turn(self) -> None:
-        """Forward what there is to read."""
+        """Forward available input."""
         poller = select.poll()
         for file in self.files:
             poller.register(file, select.POLLIN)

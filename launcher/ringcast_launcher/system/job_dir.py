@@ -1,4 +1,4 @@
-"""Make the private directory of a job's sockets, and remove it at the end; remove those of killed launchers."""
+"""Make the private directory of a job's sockets, and remove it at the end; clean up after killed launchers."""
 
 from __future__ import annotations
 

@@ -31,12 +31,13 @@ from ringcast.transfer.report import CopyReport
 OK, INTERRUPTED = 0, 130  # exit codes, beside those that all commands have
 _COMMAND = "ringcast cp"
 _DESCRIPTION = """\
-Copy files or directories of this host to many hosts: each host passes on what it gets.
-What is there already is compared and not sent again, so that the same command goes on where one was broken off."""
+Copy files or directories of this host to many hosts: each host passes on the data that it gets.
+Files that are there already are compared and not sent again, so that the same command continues a broken copy."""
 _EPILOG = """\
-SRC/ with -r means what is in the directory, SRC the directory itself. DEST is a directory if it ends with "/", if there
-are several sources, or if it is one there; it is made if it is missing. Without a "/" in front it is below the home
-directory. Hosts are reached by ssh, and need ringcast. :DEST alone: all nodes of this Slurm allocation, by srun.
+SRC/ with -r means the content of the directory, SRC the directory itself. DEST is a directory if it ends with "/", if
+there are several sources, or if it is a directory there; it is made if it is missing. Without a "/" in front it is
+below the home directory. Hosts are reached by ssh, and need ringcast. :DEST alone: all nodes of this Slurm allocation,
+by srun.
 
 exit code:  0 if every host has every byte; 1 if one has not; 2 for wrong arguments; 130 after Ctrl-C
 
@@ -256,41 +257,41 @@ def _parser() -> argparse.ArgumentParser:
         "--verify",
         choices=CHOICES["verify"],
         default=FULL,
-        help="how what is there is judged: full: by SHA-256 (default); size: by size, with -p and time; none: not at "
-        "all, everything is sent. What travels is always hashed at both ends",
+        help="how to compare files that are there already: full: by SHA-256 (default); size: by size, with -p and "
+        "time; none: not at all, everything is sent. Data that is sent is always hashed at both ends",
     )
     add(
         "--compress",
         choices=CHOICES["compress"],
         default=AUTO,
-        help="auto: where every host has zstd, and it makes the copy faster (default); zstd: wherever it makes it "
-        "shorter; none: not at all",
+        help="auto: where every host has zstd, and compression makes the copy faster (default); zstd: where it makes "
+        "the data shorter; none: not at all",
     )
     add("--sparse", action="store_true", help="blocks of zeros become holes in new files")
     add(
         "--slow",
         type=_slow,
         metavar="wait|drop=SECONDS",
-        help="wait for a slow disk (default), or leave out a host when all others have waited so long for its disk",
+        help="wait for a slow disk (default), or leave out a host when all others have waited SECONDS for its disk",
     )
     add(
         "--keep-going",
         action="store_true",
         help="leave out hosts that cannot be reached or cannot take the files, "
-        "instead of stopping; those that are not reached, or are lost, are tried once more at the end",
+        "instead of stopping; hosts that could not be reached, or were lost, are tried once more at the end",
     )
     add(
         "--limit-rate",
         dest="rate",
         type=checked(sizes.parse),
         metavar="SIZE",
-        help="send at most so much in a second, as 10m",
+        help="send at most SIZE bytes in a second, as 10m",
     )
     add(
         "--rsh-agent",
         metavar="COMMAND",
         help="use this instead of ssh: it takes a host and a command; srun: for nodes of this Slurm allocation",
     )
-    add("--json-report", type=Path, metavar="FILE", help="write there what became of each host")
-    add("--dry-run", action="store_true", help="say what would be copied where")
+    add("--json-report", type=Path, metavar="FILE", help="write the result of each host there")
+    add("--dry-run", action="store_true", help="print the number of files, the bytes and the hosts, and copy nothing")
     return made

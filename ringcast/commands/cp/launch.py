@@ -21,7 +21,7 @@ from ringcast.transfer.seal import new_keys
 from ringcast.wire.codec import encode
 
 _PATIENCE = 3.0  # seconds in which a job ends after its report
-KEPT = "what has arrived is kept, and the same command sends only what is missing"
+KEPT = "data that has arrived is kept, and the same command sends only the rest"
 
 
 @dataclass(frozen=True, slots=True)
