@@ -22,7 +22,7 @@ def fetch(source: str | PathLike[str], target: str | PathLike[str] | None = None
     Raises:
         ArgumentError, TransferError: as `Communicator.fetch`.
 
-    >>> ringcast.fetch("/etc/hostname", "/tmp/").name
+    >>> ringcast.fetch("/etc/hostname", "./").name
     'hostname'
     """
     return init().fetch(source, target, sha256=sha256)

@@ -96,7 +96,7 @@ class Files(Calls):
             ArgumentError: there is no such root, no such way to verify or to compress, or `slow` is not positive.
             TransferError: the root cannot read its files, or was lost; or a rank cannot take them, or lacks zstd.
 
-        >>> comm.bcast_file("/etc/hostname", "/tmp/").ok
+        >>> comm.bcast_file("/etc/hostname", "./").ok
         True
         """
         from ringcast.transfer.copying import copy_files  # hashlib and threads: if needed
@@ -141,7 +141,7 @@ class Files(Calls):
             TransferError: rank 0 cannot read the source (there is none, nothing came for 60 s, it ended early, or its
                 SHA-256 is another), or a rank cannot write the copy. Alike on all ranks.
 
-        >>> comm.fetch("/etc/hostname", "/tmp/").name
+        >>> comm.fetch("/etc/hostname", "./").name
         'hostname'
         """
         from ringcast.transfer.fetching import fetch  # urllib, hashlib and threads: if needed

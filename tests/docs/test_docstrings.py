@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,11 +70,12 @@ ERRORS = {
 }
 
 
-def test_examples() -> None:
+def test_examples(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RINGCAST_")}
     done = subprocess.run(
         [sys.executable, "-c", EXAMPLES, *MODULES],
         env=environment,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
