@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ringcast_launcher.decide.job_report import isolated
 from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -56,8 +57,30 @@ def test_quiet_and_verbose_exclude_each_other() -> None:
     assert "not allowed with" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["-I", "-E"])
-def test_options_of_python_that_ignore_as_mpi4py_are_named(option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [("-I", ", but not with python -I"), ("-E", ", but not with python -E"), ("-B", "")],
+    ids=["-I", "-E", "neither"],
+)
+def test_the_option_of_python_that_ignores_as_mpi4py_is_named(option: str, named: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("raise ModuleNotFoundError(\"No module named 'mpi4py'\", name='mpi4py')")
     done = launch("--as-mpi4py", "-n", "1", "python", option, str(tmp_path / "program.py"))
-    assert "and python -I or -E switch that off" in done.stderr
+    assert f"puts ringcast in its place{named}\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "option"),
+    [
+        (["python", "-I", "a.py"], "-I"),
+        (["/usr/bin/python3.12", "-B", "-sE", "a.py"], "-E"),
+        (["python", "-Wignore", "-c", "-I"], ""),
+        (["python", "-X", "importtime", "-I"], "-I"),
+        (["python", "-mInside"], ""),
+        (["python"], ""),
+        (["bash", "-c", "python -I a.py"], "-I or -E"),
+        ([], "-I or -E"),
+    ],
+    ids=str,
+)
+def test_an_option_is_found_where_python_would_read_it(argv: list[str], option: str) -> None:
+    assert isolated(argv) == option

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
+from os.path import basename
 from pathlib import Path
 
 from ringcast._util.dataclass import dataclass
@@ -16,6 +17,8 @@ from ringcast_launcher.decide.supervisor import Fate
 
 LONG = 160  # characters; a longer cause is cut where its whole text stands a few lines above
 _MISSING = re.compile(r"ModuleNotFoundError: No module named 'mpi4py'|: No module named mpi4py$", re.MULTILINE)  # of -m
+
+_OPTIONS = re.compile("-([^-cmWX]*)(?:([cmWX])(.*))?")  # of Python: letters, and one that takes a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +47,17 @@ class JobReport:
     ranks: tuple[RankReport, ...] = ()
     unusable_hosts: Mapping[str, str] = field(default_factory=dict)
 
-    def last_words(self, shown: str = "") -> str:
+    def last_words(self, shown: str = "", argv: Sequence[str] = ()) -> str:
         """Return the text for a person: the traceback of the responsible rank, then one line with the cause.
 
-        `shown` is that rank's own output, to be printed in place of the traceback.
+        `shown` is that rank's own output, to be printed in place of the traceback; `argv` the command of the ranks.
         """
         if self.exit_code == 0 or (self.exit_code == BROKEN_PIPE and self.rank is None):  # no reader is left
             return ""
         who = f"rank {self.rank} ({self.host}, pid {self.pid}) " if self.rank is not None else ""
         cause = self._shortened() if self._stands_in(shown) else self.cause
         above = shown or self.traceback
-        lines = [*above.rstrip().splitlines(), *_advice(above), f"ringcast-launch: {escaped(who + cause)}"]
+        lines = [*above.rstrip().splitlines(), *_advice(above, argv), f"ringcast-launch: {escaped(who + cause)}"]
         return "".join(line + "\n" for line in lines)
 
     def _stands_in(self, text: str) -> bool:
@@ -80,9 +83,33 @@ class JobReport:
         write_whole(path, lambda file: file.write(text.encode()))
 
 
-def _advice(error: str) -> list[str]:
+def _advice(error: str, argv: Sequence[str]) -> list[str]:
     """Return lines of advice on an error that its program cannot know the reason of."""
     if not _MISSING.search(error):
         return []
     ways = "--as-mpi4py (alone: python -m ringcast.mpi4py) puts ringcast in its place"
-    return [f"ringcast-launch: mpi4py is not installed; {ways}, and python -I or -E switch that off"]
+    ignoring = isolated(argv)
+    return [f"ringcast-launch: mpi4py is not installed; {ways}{ignoring and f', but not with python {ignoring}'}"]
+
+
+def isolated(argv: Sequence[str]) -> str:
+    """Return the option by which the Python of a command ignores the environment; "" for none, both if it is not known.
+
+    >>> isolated(["python3", "-uI", "a.py"]), isolated(["python", "a.py", "-E"]), isolated(["./a.sh"])
+    ('-I', '', '-I or -E')
+    """
+    if not argv or not basename(argv[0]).startswith("python"):
+        return "-I or -E"
+    words = iter(argv[1:])
+    for word in words:
+        option = _OPTIONS.fullmatch(word)
+        if option is None:  # the program
+            return ""
+        letters, valued, value = option.groups()
+        if found := re.search("[IE]", letters):
+            return f"-{found[0]}"
+        if valued in ("c", "m"):  # the program too
+            return ""
+        if valued and not value:
+            next(words, "")
+    return ""

@@ -156,7 +156,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
             over = _over(end.but_for(writer.losses), again)
             for remote in remotes:
                 remote.end_job(over)
-    return end, running.last_words + end.last_words(running.error_of_cause), again
+    return end, running.last_words + end.last_words(running.error_of_cause, job.argv), again
 
 
 def _over(end: JobReport, again: bool) -> JobEnd:
