@@ -54,7 +54,8 @@ def test_the_watchdog_starts_with_little_of_the_standard_library() -> None:
     assert not {"typing", "re", "dataclasses", "inspect", "pathlib", "subprocess", "shutil"} & {*done.stdout.split()}
 
 
-OF_OTHERS = {"asyncio", "psutil", "rich", "numpy", "multiprocessing", "ringcast.control.client", "ringcast.net.zap"}
+OF_OTHERS = {"asyncio", "hashlib", "secrets", "psutil", "rich", "numpy", "multiprocessing"}
+OF_OTHERS |= {"ringcast.control.client", "ringcast.net.zap"}
 OF_OTHERS |= {
     f"ringcast_launcher.hosts.{name}" for name in ("agent", "joined_node", "node_agent", "remote_host", "ssh")
 }

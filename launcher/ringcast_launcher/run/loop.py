@@ -7,7 +7,6 @@ remote, owns the processes.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import time
 from collections.abc import Sequence
@@ -211,7 +210,7 @@ class _Running:
             job.settings,
             size=job.size,
             hosted=True,
-            nonce=secrets.randbits(64),
+            nonce=int.from_bytes(os.urandom(8), "big"),
             key=new_key(),
             directory=directory,
             terminal=os.ttyname(2) if os.isatty(2) else "",
