@@ -210,7 +210,7 @@ def _attribute(value: object, name: str) -> str:
     """Return a text that is an attribute, "" if there is none: a callable object of a program may raise anything."""
     try:
         text = getattr(value, name)
-    except Exception:
+    except Exception:  # a property of the program's object may raise anything
         return ""
     return text if type(text) is str else ""
 

@@ -165,5 +165,5 @@ def _rank(spec: RankSpec, board: str) -> RankResult:
     except TimeoutError:
         cause = f"rank {spec.rank}: rank 0 did not begin within {MEET:g} s; are threads of the cluster busy?"
         return hosted.failed(spec.rank, RendezvousError(cause))
-    except Exception as error:
+    except Exception as error:  # of Dask: returned, so that the error of the first rank is shown
         return hosted.failed(spec.rank, error)

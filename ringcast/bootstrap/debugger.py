@@ -71,7 +71,7 @@ def main() -> None:
     sys.modules["__main__"] = module
     try:
         debugger.run(code, module.__dict__)
-    except Exception as error:
+    except Exception as error:  # of the program: SystemExit and KeyboardInterrupt end it as usual
         own = error.with_traceback(_of_program(error.__traceback__))
         print(text_of(own, whole=True), end="", flush=True)
         debugger.reset()

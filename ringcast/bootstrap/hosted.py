@@ -82,7 +82,7 @@ def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> Ran
     """Run a rank in this thread: join, call the function, leave. Never raises; errors are in the result."""
     try:
         group = join(JoinInfo(spec.config(control), lifeline), NETWORKS[TCP.name])
-    except BaseException as error:
+    except BaseException as error:  # it is a result, which the caller shows for its rank
         return failed(spec.rank, error)
     endpoint = group.endpoint
     comm = Communicator(group, spec.timeout)
@@ -99,7 +99,7 @@ def work(spec: RankSpec, control: str, lifeline: IO[bytes] | None = None) -> Ran
         if (caught := endpoint.unanswered.first) is not None:
             return RankResult(spec.rank, failure=Failure(str(caught), blames=caught.blames), follows=caught.follows)
         return RankResult(spec.rank, result)
-    except BaseException as error:
+    except BaseException as error:  # of the program's function, SystemExit too: the result has it
         endpoint.control.send(Failing(spec.rank, Failure.of(error)))
         return failed(spec.rank, error)
     finally:

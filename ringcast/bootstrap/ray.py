@@ -80,9 +80,9 @@ def on_ray(
         _work(actors, results)
     finally:
         for actor in actors:  # ends the actor, also in the middle of a call
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # what is gone already needs no end
                 ray.kill(actor)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # what is gone already needs no end
             remove_placement_group(group)
     return results.all()
 

@@ -118,7 +118,7 @@ def _run_threads(
         try:
             results[comm.rank] = fn(comm, *args)
             comm.finalize()  # may notice that a call was not the same on all ranks
-        except BaseException as error:
+        except BaseException as error:  # of the program's function: the caller raises it, not this thread
             failures.append((comm.rank, error))
             _abort(endpoint, f"rank {endpoint.rank} raised {in_a_line(error)}")
         finally:

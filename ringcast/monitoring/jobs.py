@@ -107,6 +107,6 @@ def _read(folder: Path) -> RunningJob | None:
             } if len(pids) == len(ranks):
                 numbers = tuple(map(int, pids)), tuple(map(int, ranks))
                 return RunningJob(str(folder), size, launcher, tuple(map(str, command)), started, *numbers)
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError, RecursionError):  # the job has ended, or the file is not a job's
         pass
     return None

@@ -48,7 +48,7 @@ def _ask(path: Path, worker: int) -> _Growing | None:
         if STACKS is None or os.getsid(pid) != worker or not _listens(pid, STACKS):
             return None
         os.kill(pid, STACKS)
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # the rank has ended
         return None
     return _Growing(path, size, size)
 

@@ -92,7 +92,7 @@ def accepted_nodes(
         except JobError as error:
             server.tell_all(plain(JobEnd(error.code, f"ringcast-launch: {error}\n", False)))
             raise
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: the other nodes must not wait for this one
             server.tell_all(plain(JobEnd(1, f"ringcast-launch: node 0 has ended: {in_a_line(error)}\n", False)))
             raise
         finally:

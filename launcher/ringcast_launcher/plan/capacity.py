@@ -50,7 +50,7 @@ def limits() -> Iterator[tuple[int, str]]:
 def _file(path: Path) -> Iterator[tuple[int, str]]:
     try:
         text = path.read_text().strip()
-    except OSError:
+    except OSError:  # no such control group here
         return
     if text.isdecimal():  # and not "max"
         yield int(text), str(path)

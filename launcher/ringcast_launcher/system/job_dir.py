@@ -59,7 +59,7 @@ def _remove_orphans(base: Path) -> None:
     """Remove directories of killed launchers, also half made and half removed ones."""
     try:
         names = os.listdir(base)
-    except OSError:
+    except OSError:  # there is nothing that we could remove
         return
     folders = [base / name for name in names if name.startswith((PREFIX, _NEW))]
     for folder in [each for each in folders if each.name.startswith(PREFIX) or _is_old(each)]:

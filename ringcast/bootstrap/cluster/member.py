@@ -79,7 +79,7 @@ class Member:
             result = call(comm)
             returned, late = True, self._late
             self._finish(end)
-        except BaseException as error:
+        except BaseException as error:  # of the program's function, SystemExit too: the outcome has it
             return self._failed(error, returned, late or (self._late and not returned))
         finally:
             if comm is not None:

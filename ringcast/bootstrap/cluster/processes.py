@@ -156,7 +156,7 @@ class ProcessRanks:
             return [replace(one, result=_loaded(one)) for one in outcomes] if _good(outcomes) else outcomes
         except _Died as died:
             raise self._verdict(died.rank, "its process ended in the middle of a run") from None
-        except BaseException as error:
+        except BaseException as error:  # an interrupt, or an error of a signal's handler
             unended = self._unended(outcomes)
             raise BrokenOff(error, unended, outcomes, self._break_off(outcomes, error)) from error
 

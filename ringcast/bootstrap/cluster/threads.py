@@ -59,7 +59,7 @@ class ThreadRanks:
                 self._take(outcomes, until)
                 if until is not None and time.monotonic() >= until and len(outcomes) < len(self._threads):
                     raise TimeoutError
-        except BaseException as error:
+        except BaseException as error:  # an interrupt, or an error of a signal's handler
             unended = self._unended(outcomes)
             raise BrokenOff(error, unended, *self._break_off(outcomes, error)) from error
         return outcomes

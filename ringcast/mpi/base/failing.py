@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
         """Return the result or the error of a function: an error raised within steps would concern all ranks."""
         try:
             return cls(get())
-        except BaseException as error:
+        except BaseException as error:  # unpickling runs the program's code; `result` raises it
             return cls(None, error)
 
     def result(self) -> Any:

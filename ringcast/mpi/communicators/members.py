@@ -67,7 +67,7 @@ class MemberCalls(CommHandle):
         if group.rank == local_leader:
             try:
                 peers = _checked(peer_comm, remote_leader, tag)
-            except Exception as wrong:
+            except Exception as wrong:  # MPI's own: raised at the end of the call
                 error, told = wrong, np.zeros(0, np.uint64)  # the others do not wait for ever
             else:
                 told = yield from _met(group, peers, remote_leader, tag)

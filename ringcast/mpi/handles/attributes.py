@@ -109,6 +109,6 @@ def _called(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of the program; an error of it is printed, and the call of MPI fails."""
     try:
         return function(*args)
-    except BaseException as error:
+    except BaseException as error:  # the program's code, called from within MPI as C calls it
         print(text_of(error, whole=True), end="", file=sys.stderr)
         raise Exception(ERR_OTHER, f"a function of an attribute raised {class_name(type(error))}") from error

@@ -71,7 +71,7 @@ def _made(comm: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         steps: Steps[Any] = getattr(comm, name)(*args, **kwargs)
     except RingcastError as error:
         fail(comm, translated(error), error)
-    except Exception as error:
+    except Exception as error:  # MPI's own: the error handler of the communicator acts on it
         fail(comm, error)
     return steps
 
@@ -98,7 +98,7 @@ def run(comm: Any, operation: str, steps: Steps[Any], site: Site) -> Any:
         if is_a(error, FAILURES):
             caller._raised(error, operation, site)
         fail(comm, translated(error), error)
-    except Exception as error:
+    except Exception as error:  # MPI's own: the error handler of the communicator acts on it
         fail(comm, error)
     if isinstance(result, Exception):
         fail(comm, result)

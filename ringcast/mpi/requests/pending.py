@@ -62,7 +62,7 @@ class Pending:
                 self._task = begin(endpoint, steps, self.site)
         except RingcastError as error:
             self.fail(self._translated(error), error)
-        except Exception as error:
+        except Exception as error:  # MPI's own: the error handler of the communicator acts on it
             self.fail(error)
         self.active = True
         if not self.task.done:

@@ -71,7 +71,7 @@ def _settle(future: Future[Any], by: Future[Any], outcome: Callable[[], Any]) ->
     if future.set_running_or_notify_cancel():
         try:
             result = outcome()
-        except BaseException as error:
+        except BaseException as error:  # of the program's hook or of its task: the future has it
             future.set_exception(error)
         else:
             future.set_result(result)

@@ -340,7 +340,7 @@ def _answer(packed: bytes) -> bytes:
     try:
         answer = pickle.dumps((None, failure))
         pickle.loads(answer)  # of errors with an __init__ of their own that may fail
-    except BaseException as error:
+    except BaseException as error:  # pickling runs methods of the error's class
         instead = _noted(TypeError(f"{in_a_line(failure)} (this error cannot be pickled: {in_a_line(error)})"))
         answer = pickle.dumps((None, instead))
     return answer
@@ -351,7 +351,7 @@ def _outcome(task: _Task) -> _Outcome:
     function, args, kwargs = task
     try:
         return function(*args, **kwargs), None
-    except BaseException as error:
+    except BaseException as error:  # of the program's function: the task's future has it
         return None, _noted(error)
 
 
