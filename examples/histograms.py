@@ -111,7 +111,7 @@ def gain(sums: Ints) -> Floats:
 
 
 def time_of_calls(rounds: int, comm: ringcast.Communicator) -> float:
-    """Return the seconds that the calls of so many rounds take when nobody counts between them."""
+    """Return the seconds that the calls of so many rounds take without the work between them."""
     counts = [shares(len(features), comm.size) for features in chosen(rounds)]
     sums = [np.ones((sum(each), BINS, 2), np.int64) for each in counts]
     splits = [np.ones((each[comm.rank], 4)) for each in counts]

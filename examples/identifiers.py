@@ -1,11 +1,11 @@
-"""Which names do the authors of Python's standard library use most? Counted by as many ranks as you like.
+"""Count the names that the authors of Python's standard library use most, on any number of ranks.
 
     ringcast-launch -n 4 examples/identifiers.py
     python examples/identifiers.py                 # the same program as a world of one rank
 
 The ranks share the source files. Each counts the identifiers in its own files, and the tables of names and counts,
-which differ in length from rank to rank, are merged by an irregular allgatherv. At the end rank 0 counts everything
-once more by itself, and all ranks compare.
+which differ in length from rank to rank, are merged by an irregular allgatherv. At the end rank 0 counts all files
+once more by itself, and all ranks compare the results.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """The largest eigenvalue of a matrix by power iteration; every rank owns a block of the matrix.
 
 This is the product by blocks of the textbooks (Grama et al., "Introduction to Parallel Computing", 2003). The ranks of
-the largest square that fits are a grid of s x s; the others idle. A vector is in p pieces, one on each rank, those of a
-row of the grid side by side. What column j needs are the pieces of row j: they are spread along the columns. After
-the local product the sums along the rows are formed where their pieces belong. Both are a total exchange of which each
-rank has a part with 2 s ranks at most: it sends O(n / s) numbers instead of the O(n) of a product by rows.
+the largest square that fits are a grid of s x s; the others idle. A vector is in p pieces, one on each rank; the pieces
+of a row of the grid are side by side. Column j needs the pieces of row j: they are spread along the columns. After the
+local product the sums along the rows are formed on the ranks of their pieces. Both steps are a total exchange in which
+a rank exchanges data with 2 s ranks at most: it sends O(n / s) numbers instead of the O(n) of a product by rows.
 
 ringcast-launch -n 4 examples/matrix_vector_2d.py
 """
@@ -40,7 +40,7 @@ class Grid:
         return np.arange(self.bounds[i * s], self.bounds[(i + 1) * s], dtype=float) if i < s else np.empty(0)
 
     def spread(self, piece: Numbers) -> Numbers:
-        """Return what this column of the grid needs of the vector of which every rank has a piece."""
+        """Return the part of the vector that this column of the grid needs; every rank has a piece of the vector."""
         counts = np.where(self.columns == self.row, len(piece), 0)
         recvcounts = np.where(self.rows == self.column, self.pieces, 0)
         part: Numbers = self.comm.alltoallv(np.tile(piece, self.side), counts.tolist(), recvcounts.tolist())

@@ -25,14 +25,14 @@ below = rank + 1 if rank < size - 1 else MPI.PROC_NULL
 
 
 def dot(a: Floats, b: Floats) -> float:
-    """Return the scalar product of two vectors of which each rank has a part."""
+    """Return the scalar product of two vectors; each rank has a part of both."""
     total = np.array(np.vdot(a, b))
     comm.Allreduce(MPI.IN_PLACE, total, op=MPI.SUM)
     return float(total)
 
 
 def laplace(rows: Floats) -> Floats:
-    """Return, for each point of a plate with cold edges, four times its heat minus that of its neighbours."""
+    """Return, for each point of a plate with cold edges, four times its heat minus the heat of its neighbours."""
     return 4 * rows[1:-1, 1:-1] - rows[:-2, 1:-1] - rows[2:, 1:-1] - rows[1:-1, :-2] - rows[1:-1, 2:]
 
 

@@ -3,7 +3,7 @@
     ringcast-launch -n 4 examples/sgd.py
 
 Every rank has a part of the data and the same network. In the backward pass the gradients of the last layer are known
-first: their sum over all ranks (`iallreduce`) is under way while those of the layer before are computed. At the end
+first: their sum over all ranks (`iallreduce`) is under way while the layer before is computed. At the end
 rank 0 learns from all data by itself, and compares.
 """
 

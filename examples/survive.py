@@ -1,11 +1,11 @@
-"""k-means that survives the death of ranks: those that live share the points anew, and go on where they were.
+"""k-means that survives the death of ranks: the ranks that live divide the points anew, and go on.
 
     ringcast-launch -n 4 --on-failure continue examples/survive.py --lose 2
 
 The points lie on the ranks in parts of very different sizes. Every rank that `--lose` names kills itself in the middle
-of an iteration, the first one in iteration 5, the next one in iteration 6, and so on. The others learn that from the
-call in which they are, or the next one, shrink the communicator to those that live, and cut the points into new parts,
-which each makes for itself. All ranks have the centres; those of rank 0 count, as some may be an iteration ahead.
+of an iteration, the first one in iteration 5, the next one in iteration 6, and so on. The others learn of it in their
+present call, or the next one, shrink the communicator to the ranks that live, and cut the points into new parts; each
+rank makes its own. All ranks have the centres; rank 0's count, as some ranks may be an iteration ahead.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def cluster(comm: ringcast.Communicator, dying: dict[int, int]) -> tuple[ringcas
 
 
 def part(comm: ringcast.Communicator) -> Floats:
-    """Return the points of this rank: those of rank r are r + 1 times as many as those of rank 0."""
+    """Return the points of this rank: rank r has r + 1 times as many as rank 0."""
     ends = np.cumsum(np.arange(comm.size + 1)) * POINTS // sum(range(comm.size + 1))
     return points(int(ends[comm.rank]), int(ends[comm.rank + 1]))
 

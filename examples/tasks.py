@@ -1,11 +1,11 @@
-"""Tasks of very different lengths, which rank 0 hands out to whoever is free; a worker that dies loses no task.
+"""Tasks of very different lengths, which rank 0 hands out to free workers; no task is lost when a worker dies.
 
     ringcast-launch -n 4 --on-failure continue examples/tasks.py --lose 2
 
 Each task is to count the primes in an interval. Rank 0 sends a task to each worker and then waits for a result of any
 of them, whose sender gets the next task. A worker that `--lose` names kills itself in the middle of its second task.
-The others learn of it, shrink the communicator to those that live, and rank 0, which has all results so far, hands out
-the tasks of which it has none.
+The others learn of it, shrink the communicator to the ranks that live, and rank 0, which has all results so far, hands
+out the tasks without a result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TASK, RESULT = 1, 2  # tags
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="tasks for whoever is free")
+    parser = argparse.ArgumentParser(description="tasks for free workers")
     parser.add_argument("--lose", type=int, action="append", default=[], metavar="RANK", help="a worker that dies")
     lose = parser.parse_args().lose
     world = ringcast.init()

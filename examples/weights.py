@@ -4,8 +4,9 @@
 
 Rank 0 maps the file, or one that it makes, and its bytes are broadcast into memory that the other ranks have mapped. A
 file has the length of its header, the header in JSON, and the tensors in a row: so they are views of that memory, where
-`safetensors.numpy.load` would copy them. At the end rank 0 compares them with what safetensors loads from the file, and
-all ranks with those of rank 0. Types that numpy lacks (BF16) are not taken. Needs safetensors: pip install safetensors
+`safetensors.numpy.load` would copy them. At the end rank 0 compares them with the tensors that safetensors loads from
+the file, and all ranks with rank 0's. Types that numpy lacks (BF16) are not taken. Needs safetensors: pip install
+safetensors
 """
 
 from __future__ import annotations

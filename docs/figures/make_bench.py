@@ -33,7 +33,7 @@ INK, PALE = "#333333", "#dddddd"
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: times in ms by system, of those that have the collective."""
+    """A row of a table: times in ms by system, for the systems that have the collective."""
 
     ranks: int
     collective: str

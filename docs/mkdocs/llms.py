@@ -1,6 +1,6 @@
 """The lists of the site for language models: llms.txt names all pages, llms-full.txt is their text.
 
-The form is that of https://llmstxt.org.
+The format is defined at https://llmstxt.org.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def small_files(repeat: int) -> list[str]:
 
 
 def memory(_: int) -> list[str]:
-    """Compare the most memory that a rank has had with that of one that did nothing."""
+    """Compare the most memory that a rank has had with a rank that did nothing."""
     rows = []
     for what, make, arguments in ("1 GB", big_file, [FILE]), ("100,000 files", small_tree, ["-r", TREE]):
         with hosts("2", 3 * 10**9) as made:

@@ -1,4 +1,4 @@
-"""Measure what a deterministic job pays: its reductions beside those that are chosen for the network, in pairs.
+"""Measure the price of a deterministic job: its reductions beside the ones chosen for the network, in pairs.
 
 ringcast-launch -n 4 docs/scripts/deterministic_price.py
 ringcast-launch -n 4 --transport sockets docs/scripts/deterministic_price.py

@@ -240,7 +240,7 @@ def moments(p: int) -> tuple[float, float, float]:
 
 
 def cluster(repeat: int) -> None:
-    """Let clusters run an empty function, again and again; the second run of each is told by itself too."""
+    """Let clusters run an empty function, again and again; the second run of each is printed by itself too."""
     heading(f"medians of {repeat} clusters with {RUNS} runs each")
     figures = []
     for _ in range(repeat):

@@ -51,7 +51,7 @@ def main() -> None:
 
 
 class Job:
-    """A job over all hosts that measures what it is told; a context manager."""
+    """A job over all hosts that measures the cases it gets; a context manager."""
 
     def __init__(self, bed: Bed, transport: str, each: int, orders: Path) -> None:
         hosts = ",".join(f"{host.name}:{each}" for host in bed.hosts)
@@ -86,7 +86,7 @@ def compared(sockets: Job, auto: Job, collective: str, nbytes: int, repeat: int)
 
 
 def serve(orders: Path) -> None:
-    """Be a rank: do what rank 0 is told, until it is told nothing; the slowest rank's time counts."""
+    """Be a rank: measure the cases that rank 0 gets, until it gets none; the slowest rank's time counts."""
     with ringcast.init() as comm:
         file = orders.open() if comm.rank == 0 else None
         while order := comm.bcast(file.readline().split() if file is not None else None):
