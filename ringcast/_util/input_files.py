@@ -15,7 +15,7 @@ def read(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a file, or of a pipe such as `<(command)`.
 
     Raises:
-        OSError: it cannot be read, has more than 1 MB, or a pipe did not end in time; `strerror` says which.
+        OSError: the file cannot be read, has more than 1 MB, or a pipe did not end in time; `strerror` says which.
     """
     # Without O_NONBLOCK the open of a pipe without a writer would wait for ever.
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def ranks_in_words(ranks: Iterable[int], most: int = 10) -> str:
-    """Return the ranks in words, at most so many by number.
+    """Return the ranks in words, at most `most` of them by number.
 
     >>> ranks_in_words([2]), ranks_in_words([0, 3]), ranks_in_words(range(12))
     ('rank 2', 'ranks 0, 3', 'ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more')

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 OPEN = 32  # directories that a `Folders` keeps open
 _LINKS = 40  # followed on the way to a directory; the kernel follows as many
 _NEVER_THROUGH = os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NEVER_THROUGH  # it need not be readable
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NEVER_THROUGH  # the directory need not be readable
 _FOREIGN = "belongs to another user, and lies where everybody can write"
 _EXCHANGED = "another directory has taken its place meanwhile"
 
@@ -52,7 +52,7 @@ def open_regular(
         follow: whether a link is followed, for names that the user gave.
 
     Raises:
-        OSError: it cannot be opened, or is a link, pipe, device or directory.
+        OSError: the file cannot be opened, or is a link, pipe, device or directory.
     """
     links = 0 if follow else os.O_NOFOLLOW
     file = os.open(name, access | links | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
@@ -68,7 +68,7 @@ def open_new(name: bytes | str, folder: int | None = None) -> int:
 
     Raises:
         FileExistsError: something has that name, if only a link.
-        OSError: it cannot be made.
+        OSError: the file cannot be made.
     """
     return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NEVER_THROUGH, 0o600, dir_fd=folder)
 
@@ -80,7 +80,7 @@ def open_folder(path: bytes | str, *, make: bool = False) -> int:
 
     Raises:
         PermissionError: a directory or link on the way is foreign (see `is_foreign`).
-        OSError: it cannot be opened, or made.
+        OSError: the directory cannot be opened, or made.
     """
     path = os.fsencode(path)
     folder = os.open(b"/" if path.startswith(b"/") else b".", _FOLDER)
@@ -154,7 +154,7 @@ class Folders:
         """Return the descriptor of a directory below the root (b"" is the root), valid until the next call.
 
         Raises:
-            OSError: it cannot be opened, is a link, is foreign (see `is_foreign`), or was exchanged for another one.
+            OSError: the directory cannot be opened, is a link, is foreign (see `is_foreign`), or was exchanged.
         """
         return self._at(path)[0]
 

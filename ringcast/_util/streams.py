@@ -13,7 +13,7 @@ def write_all(file: int, data: bytes) -> None:
 
     Raises:
         BrokenPipeError: all readers have gone.
-        OSError: it cannot be written.
+        OSError: the data cannot be written.
     """
     rest = memoryview(data)
     while rest:
@@ -28,7 +28,7 @@ def write_text(stream: TextIO, text: str) -> None:
 
     Raises:
         BrokenPipeError: all readers have gone.
-        OSError: it cannot be written.
+        OSError: the data cannot be written.
     """
     if (file := _non_blocking(stream)) is None:
         stream.write(text)
@@ -42,7 +42,7 @@ def flush(stream: TextIO) -> None:
 
     Raises:
         BrokenPipeError: all readers have gone.
-        OSError: it cannot be written.
+        OSError: the data cannot be written.
     """
     while True:
         try:

@@ -26,7 +26,7 @@ from ringcast.wire.header import EAGER_IN_COLLECTIVES
 # Most bytes of a block: blocks ran best with 40 to 150 kB over TCP, and they travel in segments of 512 kB at most, so
 # that larger ones gain little.
 MAX_BLOCK = 1 << 19
-MOST_BLOCKS = 1000  # any data may be cut into so many; rounds of empty blocks take time, too
+MOST_BLOCKS = 1000  # the limit for data with fewer items; rounds of empty blocks take time, too
 TIE = 1.02  # predictions that differ by a smaller factor count as equal; the model is much less exact
 SMALL = 1 << 17  # bytes of a buffer whose blocks cannot delay each other for long
 

@@ -20,7 +20,7 @@ import numpy as np
 from ringcast._util.dataclass import dataclass
 from ringcast.algorithms.params import Params
 
-FEW = 32  # parts; up to so many a sum one by one is faster than a sum of an array
+FEW = 32  # parts, up to which a sum one by one is faster than a sum of an array
 KNEE = 1 << 16  # bytes of a message that buffers hold at once; longer messages cost more per byte
 
 
@@ -97,7 +97,7 @@ def _part_sizes(counts: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
 
 
 def in_a_row(call: Call, lengths: Sequence[int]) -> list[int]:
-    """Return for each length the most bytes that so many parts in a row have, mod p."""
+    """Return for each length the most bytes of a row of parts of this length, mod p."""
     p = call.params.size
     if p <= FEW:
         sums = list(accumulate(call.parts * 2, initial=0))

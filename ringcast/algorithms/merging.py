@@ -14,7 +14,7 @@ from ringcast.algorithms.papers import LANG_2025
 from ringcast.schedules import merging
 from ringcast.schedules.blocks import skips
 
-MERGE = 8  # a merge takes so many times as long as an addition: 10^7 int64 took 8 ms to add, 66 ms or more to merge
+MERGE = 8  # time of a merge, in times of an addition: 10^7 int64 took 8 ms to add, 66 ms or more to merge
 
 
 def _merging(load: Load, merged: int, copied: int = 0) -> Load:

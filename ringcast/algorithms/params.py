@@ -35,7 +35,7 @@ class CallFacts(NamedTuple):
     root: int = 0  # where there is one
     counts: tuple[int, ...] = ()  # v-forms: elements of each part
     distance: int = 0  # of a shift
-    hosts: Hosts = ()  # which ranks share a host, and so its link
+    hosts: Hosts = ()  # ranks with equal numbers share a host, and so its link
     commutative: bool = True  # the operator is
     elementwise: bool = True  # the operator may be applied to pieces
     exact: bool = True  # any association of the operator gives the same bits

@@ -24,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(command: str, description: str, epilog: str = "", usage: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of a command, which prints these texts as they are and takes no shortened options."""
+    """Return the parser of a command, which prints these texts unchanged and takes no shortened options."""
     return _Parser(
         prog=command,
         usage=usage,

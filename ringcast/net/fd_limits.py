@@ -31,7 +31,7 @@ def neighbours(p: int) -> int:
 
 
 def files_needed(peers: int) -> int:
-    """Return the number of open files that a rank with so many connected peers needs."""
+    """Return the number of open files that a rank needs with `peers` connected peers."""
     return PER_PEER * peers + OTHERS
 
 

@@ -72,7 +72,7 @@ def parse(text: str) -> Wish:
     """Parse a wish such as eth0, 10.0.0.0/8 or ^docker,lo; "" is no wish.
 
     Raises:
-        ConfigError: an item is empty, or looks like a network and is none.
+        ConfigError: an item is empty, or looks like a network and is not one.
     """
     excluding, items = text.startswith("^"), text.removeprefix("^").split(",")
     if not text:

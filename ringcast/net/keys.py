@@ -44,7 +44,7 @@ def control_pair(key: str) -> KeyPair:
     """Return the pair of the control plane of the job with this key.
 
     Raises:
-        ValueError: it is no key.
+        ValueError: the text is no key.
     """
     secret = _checked(key)
     return KeyPair(zmq.curve_public(secret), secret)
@@ -54,7 +54,7 @@ def member_pair(key: str) -> KeyPair:
     """Return the pair by which the members of the job with this key authenticate to the control plane.
 
     Raises:
-        ValueError: it is no key.
+        ValueError: the text is no key.
     """
     import hashlib  # with OpenSSL, for which no start on one host waits
 

@@ -33,7 +33,7 @@ WELCOMED = GREETED + 170  # … to a HELLO for its key, …
 ADMITTED = WELCOMED + 32  # … and with READY at least; the ERROR for a refused connection has 12
 GRACE = 1.0  # seconds that a handshake may take, on a busy machine, though many connections come
 TICK = 0.02  # seconds between two looks …
-SHARE = 20  # … and at least so many times the processor time of the last one
+SHARE = 20  # … and at least this multiple of the processor time of the last look
 SLACK = 32  # connections that are shut down beyond the excess, as a look takes time
 
 _TCP_INFO = 11  # of Linux
@@ -89,7 +89,7 @@ class Strangers:
         """Return the files to shut down; forget authenticated connections."""
         loud: list[int] = []
         silent: list[int] = []
-        welcomed: list[int] = []  # they know the public key: perhaps members that wait for the list of admitted keys
+        welcomed: list[int] = []  # these know the public key: perhaps members that wait for the list of admitted keys
         for file in list(self._files):
             answered, said = exchanged(file)
             if answered >= ADMITTED:

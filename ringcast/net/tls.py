@@ -22,7 +22,7 @@ from ringcast.net.certificates import Certificate, fingerprint
 from ringcast.procs.portable import nameless_file
 
 RECORD = 16 << 10  # bytes that travel together, encrypted, …
-ADDED = 22  # … and so many more: 5 of header, 1 of type, 16 of authentication
+ADDED = 22  # … and the bytes that encryption adds to them: 5 of header, 1 of type, 16 of authentication
 
 
 class TlsServer:

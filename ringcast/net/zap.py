@@ -118,7 +118,7 @@ class ZapAuthenticator:
         if not self._events.closed:
             self._socket.disable_monitor()  # first: ZeroMQ would wait for a reader of the events
             self._count()
-        with suppress(zmq.ZMQError):  # it was not bound, or is closed
+        with suppress(zmq.ZMQError):  # the socket was not bound, or is closed
             self._questions.unbind(_ZAP)  # at once: after a mere close ZeroMQ may still send a request, and wait
         for own in self._events, self._questions, self._orders, self._heard:
             own.close()

@@ -20,7 +20,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast.errors import UsageError
 from ringcast.procs.portable import end_of
 
-LONGEST = select.PIPE_BUF  # bytes of an error; so many are written at once or not at all
+LONGEST = select.PIPE_BUF  # bytes of an error that are written at once or not at all
 PATIENCE = 10.0  # seconds that a child which called `init` waits for the end of its rank
 GUARD = "if __name__ == '__main__'"
 

@@ -130,7 +130,7 @@ class Futex:
         self._limit = ctypes.byref(self._time)
 
     def wait(self, value: int, seconds: float) -> None:
-        """Wait while the word has this value, at most so long; returns early on a signal."""
+        """Wait while the word has this value, at most `seconds` seconds; return early on a signal."""
         whole = int(seconds)
         self._time.seconds, self._time.nanoseconds = whole, int((seconds - whole) * 1e9)
         self._wait(_FUTEX, self._address, _WAIT, ctypes.c_uint32(value), self._limit, None, 0)

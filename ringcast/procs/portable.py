@@ -28,7 +28,7 @@ class Bell:
     """A file that becomes readable when another thread, or a handler of a signal, rings."""
 
     def __init__(self, *, rung: bool = False) -> None:
-        """Open it, an eventfd or else a pipe.
+        """Open the bell's file: an eventfd, or else a pipe.
 
         Raises:
             OSError: too many files are open.
@@ -61,7 +61,7 @@ class Bell:
         return rung
 
     def close(self) -> None:
-        """Close it; call it once."""
+        """Close the file; call this once."""
         os.close(self._file)
         if self._other != self._file:
             os.close(self._other)
@@ -163,7 +163,7 @@ def content(path: str) -> bytes:
     """Return the content of a file of /proc; a look at all processes takes a third of the time that `open` would need.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -30,7 +30,7 @@ class FailureTiming:
 
     link_doubt: float = 3.0  # a link without an answer is tried with new connections
     link_stall: float = 8.0  # these decide whether it is dead
-    link_hopeless: float = 60.0  # it is dead, though some of the connections are made
+    link_hopeless: float = 60.0  # a link is dead after this, though some of its connections are made
     link_closed: float = 4.0  # a connection was closed, and the launcher has not said why
     cut_off_beats: int = 6  # signs of life missed from a rank whose host may be cut off
     accusation_settle: float = 1.0  # after the first dead link, reports of other dead links are awaited
@@ -38,7 +38,7 @@ class FailureTiming:
     settle: float = 0.5  # a rank that failed ends by itself, before the others learn of it
     report_grace: float = 0.8  # a rank that lost a connection waits for the reason
     grace: float = 1.0  # the others raise their own errors, before they are asked to end
-    terminate: float = 2.5  # they end after SIGTERM, before they are killed
+    terminate: float = 2.5  # ranks end after SIGTERM, before they are killed
 
     interrupted: float = 5.0  # ranks end after a signal to the launcher, before they are killed …
     grace_period: float = 30.0  # … and after SIGTERM its sender (Slurm, Kubernetes) waits so long before SIGKILL

@@ -89,7 +89,7 @@ def _mesh(p: int, s: int, r: int) -> list[Peers]:
 
 
 def _steps(n: int, steps: int, i: int) -> list[Peers]:
-    """Return so many steps around a ring of n, backwards if negative."""
+    """Return `steps` steps around a ring of n, backwards if negative."""
     sign = 1 if steps > 0 else -1
     return [((i + sign) % n, (i - sign) % n)] * abs(steps)
 

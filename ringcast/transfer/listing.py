@@ -187,7 +187,7 @@ def _extents(name: bytes, folder: int | None, size: int) -> Iterator[Extent]:
                 start = os.lseek(file, end, os.SEEK_DATA)
             except OSError:  # only a hole follows
                 return
-            if start >= size:  # it has grown meanwhile
+            if start >= size:  # the file has grown meanwhile
                 return
             end = os.lseek(file, start, os.SEEK_HOLE)
             yield start, min(end, size) - start

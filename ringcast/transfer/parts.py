@@ -51,10 +51,10 @@ class Parts:
         return self._places.open_own(number, self._inodes[number], part=True)
 
     def open(self, number: int) -> int:
-        """Return the descriptor of an entry's part file, a new one if there is none; it is open until the next one is.
+        """Return the descriptor of an entry's part file, a new one if there is none; it stays open until another is.
 
         Raises:
-            OSError: it cannot be made; or another copy writes it, or has renamed the part file of this copy.
+            OSError: the file cannot be made; or another copy writes it, or has renamed the part file of this copy.
         """
         if number != self.opened:
             self.close()

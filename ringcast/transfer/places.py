@@ -34,7 +34,7 @@ class Places:
         """Return the descriptor of the destination directory, which is made if it is missing.
 
         Raises:
-            OSError: it cannot be made, or others could exchange it (see `open_folder`).
+            OSError: the directory cannot be made, or others could exchange it (see `open_folder`).
         """
         if self._opened is None:
             self._opened = Folders(open_folder(self.base, make=True))
@@ -128,7 +128,7 @@ class Places:
             Its descriptor; None if the file is gone, is another one, or belongs to another user.
 
         Raises:
-            OSError: it cannot be opened, or its directory is gone.
+            OSError: the file cannot be opened, or its directory is gone.
         """
         folder, *names = self.spot(number)
         try:

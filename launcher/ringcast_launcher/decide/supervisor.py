@@ -104,7 +104,7 @@ class Fate:
 
     status: int | None  # exit code, or minus the signal that killed it; None while it runs
     joined: bool
-    finished: bool  # it said that it communicates no more
+    finished: bool  # whether the rank has said that it communicates no more
     failure: str  # why it counts as failed; empty where it does not
     error: str  # the error that the rank itself reported …
     traceback: str  # … and the place where it arose

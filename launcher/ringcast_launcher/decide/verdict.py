@@ -145,7 +145,7 @@ class Past:
             if other in blamed and other not in seen:
                 return self._judge(other, seen)
         if (caught := self._only_caught(rank)) is not None and caught.kind != PeerFailed.__name__:
-            return self._own_failure(rank)  # it needed no rank that had left
+            return self._own_failure(rank)  # the rank needed no rank that had left
         for other in sorted(blamed):
             worker = self.workers[other]
             # A rank that had finished, and was ended by us while it closed its sockets, would have exited with 0.

@@ -60,7 +60,7 @@ class AllHosts:
         self._hold(held)
 
     def poll(self, wait: int, others: Sequence[File] = ()) -> None:
-        """Wait for at most so many milliseconds until a host, or one of `others`, can be read."""
+        """Wait for at most `wait` milliseconds until a host, or one of `others`, can be read."""
         files = dict.fromkeys(others, select.POLLIN)
         for host in self._hosts.values():
             files |= host.files

@@ -178,7 +178,7 @@ class SshHost(RemoteHost):
         self._pipe.close()
         if self.hello is None and self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGTERM)  # it may wait for a host that never answers
+                os.killpg(self._process.pid, signal.SIGTERM)  # the command may wait for a host that never answers
 
     def close(self, deadline: float) -> None:
         """Wait for the end of the command, and kill it at the deadline."""

@@ -115,6 +115,6 @@ def _last_error(held: bytes) -> int:
 
 
 def _is_inside(held: bytes, at: int) -> bool:
-    """Return whether the text at `at` belongs to the inside of an error, not to its first line."""
+    """Return whether a frame begins at `at` as a later line of an error, not as its first line."""
     above = held[:at].splitlines()[-1:]
     return held.startswith(b'  File "', at) and bool(above) and above[0].startswith((b" ", _HEADERS[0]))

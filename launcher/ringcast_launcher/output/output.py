@@ -112,7 +112,7 @@ class Writer:
 
     @property
     def full(self) -> bool:
-        """True if so much is queued that no more output should be read."""
+        """True if the queue is so long that no more output should be read."""
         return self._pending > MAX_PENDING
 
     def put(self, file: int, data: bytes) -> None:

@@ -15,7 +15,7 @@ MOST = 1_000_000  # ranks of a job, wherever they are
 
 
 def check(ranks: int) -> None:
-    """Check that this machine could run so many ranks.
+    """Check that this machine could run `ranks` ranks.
 
     Raises:
         JobError: the machine cannot; the text names the limit.
@@ -26,7 +26,7 @@ def check(ranks: int) -> None:
 
 
 def check_all(ranks: int) -> None:
-    """Check that some set of hosts could run so many ranks.
+    """Check that some set of hosts could run `ranks` ranks.
 
     Raises:
         JobError: no set of hosts can.

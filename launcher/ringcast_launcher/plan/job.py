@@ -45,7 +45,7 @@ class Node:
 
     host: str
     ranks: tuple[int, ...]
-    here: bool  # it is the launcher's own
+    here: bool  # whether it is the launcher's own host
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Job:
 
     nodes: Sequence[Node]
     argv: Sequence[str]
-    environment: Mapping[str, str]  # that all workers on this host have in common
+    environment: Mapping[str, str]  # common to all workers on this host
     directory: str  # where the workers run
     passed_on: Mapping[str, str] = field(
         default_factory=dict

@@ -78,5 +78,5 @@ class Measurement:
     nblocks: int | None = None
     rounds: int | None = None
     version: str = ""
-    command: str = ""  # that started the ranks; "": there is no command that a person could type
+    command: str = ""  # the command that started the ranks; "": there is no command that a person could type
     problem: str = ""  # why there are no figures, or why they are not credible; "": all is well

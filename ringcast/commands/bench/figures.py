@@ -25,7 +25,7 @@ class Row:
     case: Case
     system: str
     version: str
-    command: str  # that started the ranks; "": unknown
+    command: str  # the command that started the ranks; "": unknown
     algorithm: str | None
     nblocks: int | None
     rounds: int | None

@@ -14,7 +14,7 @@ _SHORT = 200e-6  # seconds; after a shorter wait there are more looks before the
 
 
 class Watcher:
-    """Calls the owners of files at events. A call may be in vain; errors and ends are always reported."""
+    """Calls the owners of files at events. A call may find no event; errors and ends are always reported."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
