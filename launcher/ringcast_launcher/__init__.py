@@ -1,4 +1,4 @@
-"""ringcast-launch: starts the ranks of a job, watches them, and ends them together."""
+"""Implement ringcast-launch: start the ranks of a job, watch them, and end them together."""
 
 try:
     import ringcast as ringcast

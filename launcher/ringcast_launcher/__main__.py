@@ -1,4 +1,4 @@
-"""`python -m ringcast_launcher` is `ringcast-launch`."""
+"""Run `ringcast-launch` as `python -m ringcast_launcher`."""
 
 from ringcast_launcher.entry import main
 

@@ -68,14 +68,14 @@ _OPTIONS = {"iface": "RINGCAST_IFACE", "port_range": "RINGCAST_PORTS", "security
 
 _HOW_MANY = ("-n", "-np", "--np", "-H", "--host", "--hostfile", "-N", "--nproc-per-node", "--nnodes")
 _EPILOG = """\
-PROGRAM is a script (*.py, run by this Python), or anything on PATH; `python` is this Python. Options come before it;
-all that follows belongs to it.
+PROGRAM is a script (*.py, run by this Python), or any program on PATH; `python` is this Python. Options come before
+PROGRAM; all arguments after it are its own.
 
 output:     tag: "[rank] " before every line (default); none: lines without a prefix; dir=D: D/rank-R.out and .err;
             file=PATTERN: both streams of a rank, with %r the rank, %R the rank with leading zeros, %h the host
-exit code:  of the first rank that failed (128 + signal if it was killed), 1 if a rank left while it was needed,
+exit code:  of the first rank that failed (128 + signal if it was killed), 1 if a rank left while others needed it,
             or an error of communication was caught and not answered (by shrink, agree or ack_failed),
-            0 with --on-failure continue, if a rank outlived the failures, and all that finished exited with 0,
+            0 with --on-failure continue, if a rank outlived the failures, and all ranks that finished exited with 0,
             1 if output could not be written, 141 if its reader has gone, which ends the job,
             124 after --timeout, 130 after Ctrl-C (129 SIGHUP, 131 SIGQUIT, 143 SIGTERM),
             2 for wrong arguments, 127 if there is no such program, 126 if it cannot be run
@@ -217,14 +217,14 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("-n", "-np", "--np", dest="size", type=int, metavar="N",
             help="number of ranks (default, with hosts or in a Slurm allocation: as many as slots)"),
         add("-H", "--host", dest="hosts", action="append", metavar="HOST:SLOTS,...",
-            help="run on these hosts, reached by ssh, with so many ranks on each (default 1)"),
+            help="run on these hosts, reached by ssh, with SLOTS ranks on each (default 1)"),
         add("--hostfile", metavar="FILE", help="the same from a file with lines such as: host slots=4"),
         add("-N", "--nproc-per-node", dest="per_node", type=int, metavar="K",
             help="ranks on each host (with --nnodes: default 1)"),
         add("--nnodes", type=int, metavar="N",
             help="the same command runs on N nodes, without ssh; with --node-rank and --rdzv-endpoint"),
-        add("--node-rank", type=int, metavar="K", help="which of them this is, from 0; node 0 runs the job"),
-        add("--rdzv-endpoint", metavar="HOST:PORT", help="where the nodes meet: an address of node 0 (default port "
+        add("--node-rank", type=int, metavar="K", help="number of this node, from 0; node 0 runs the job"),
+        add("--rdzv-endpoint", metavar="HOST:PORT", help="address of node 0, where the nodes meet (default port "
             f"{node_rendezvous.PORT})"),
         add("--placement", choices=("block", "cyclic"),
             help="fill one host after the other (default), or deal the ranks round"),
@@ -235,7 +235,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--wdir", metavar="DIR", help="run the workers there; PROGRAM is looked up from there as well"),
         add("--output", type=checked(_output), default="tag", metavar="HOW", help="tag, none, dir=DIR or file=PATTERN"),
         add("--stdin", type=_stdin, metavar="RANK", help="this rank gets the launcher's standard input; none: no rank "
-            "does (default: rank 0, unless it is a terminal)"),
+            "does (default: rank 0, unless the input is a terminal)"),
         add("--debug", type=int, metavar="RANK", help="run this rank, of this host, in Python's debugger"),
         add("--ranks-filter", default="", metavar="RANKS",
             help="show the output of these ranks only, as 0,2-3; failures of all ranks are reported"),
@@ -254,20 +254,20 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "between all ranks, on one host over loopback"),
         add("--security", choices=(CURVE, NONE),
             help="of sockets, tcp: curve: encrypted, for members of the job only (default); none: neither"),
-        add("--iface", metavar="WHICH", help="listen there: a name, a network as 10.0.0.0/8, or ^docker,lo for all but "
-            "these (default: that which leads to the other hosts; on one machine loopback)"),
-        add("--port-range", metavar="FIRST-LAST", help="all ports of the job are among these"),
+        add("--iface", metavar="WHICH", help="listen at this interface: a name, a network as 10.0.0.0/8, or ^docker,lo "
+            "for all but these (default: the one that leads to the other hosts; on one machine loopback)"),
+        add("--port-range", metavar="FIRST-LAST", help="use only these ports for the job"),
         add("--json-report", type=_new_file, metavar="FILE",
             help="write the results of the job and of each rank there at the end"),
         add("--on-failure", choices=("abort", "continue", "restart"), default="abort",
-            help="what becomes of the other ranks: end them (default), let them go on, or start the whole job afresh"),
-        add("--max-restarts", type=int, metavar="N", help="how often, with --on-failure restart (default 3)"),
-        add("--config", metavar="FILE", help="constants of the network, as ringcast calibrate writes them"),
+            help="when a rank fails, end the others (default), let them go on, or start the whole job afresh"),
+        add("--max-restarts", type=int, metavar="N", help="most restarts, with --on-failure restart (default 3)"),
+        add("--config", metavar="FILE", help="file of ringcast calibrate with the constants of the network"),
         add("--flight-recorder", metavar="FILE", help="if the job fails, write the last actions of all ranks there "
             "(*.json: as JSON)"),
     ]  # fmt: skip
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
-    add("--as-mpi4py", action="store_true", help="the program imports mpi4py, and gets ringcast.MPI")
+    add("--as-mpi4py", action="store_true", help="give ringcast.MPI to a program that imports mpi4py")
     add("--dry-run", action="store_true", help="print the ranks, their hosts and the commands, without starting them")
     words = made.add_mutually_exclusive_group()
     words.add_argument("-v", "--verbose", action="store_true", help="print each step")

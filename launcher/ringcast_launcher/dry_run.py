@@ -1,4 +1,4 @@
-"""`--dry-run`: print where each rank would run, its environment, and the commands, without starting anything."""
+"""Print the host and the environment of each rank, and the commands, without starting anything (`--dry-run`)."""
 
 from __future__ import annotations
 

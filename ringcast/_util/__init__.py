@@ -1,1 +1,1 @@
-"""Helpers that any other package may use: files, streams, sizes, texts and dataclasses."""
+"""Help any other package: files, streams, sizes, texts and dataclasses."""

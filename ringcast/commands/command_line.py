@@ -1,4 +1,4 @@
-"""The parts that all commands share: a parser, values that it checks, and an error for the user with its exit code."""
+"""Share the parts of all commands: a parser, values that it checks, and an error for the user with its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that describe a collective call to several commands: number of ranks, blocks, root, counts, distance."""
+"""Define the options by which several commands describe a collective call: ranks, blocks, root, counts, distance."""
 
 from __future__ import annotations
 

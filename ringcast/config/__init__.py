@@ -1,1 +1,1 @@
-"""Settings from the environment, checked."""
+"""Read and check settings from the environment."""

@@ -1,4 +1,4 @@
-"""Options of a copy."""
+"""Define and check the options of a copy."""
 
 from __future__ import annotations
 

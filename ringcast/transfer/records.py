@@ -1,4 +1,4 @@
-"""Records that ranks exchange between the steps of a copy.
+"""Define and exchange the records that ranks send between the steps of a copy.
 
 The hosts of a copy need not trust each other, and each passes on what it gets. So a record is bytes of bounded length
 that the codec reads, and nothing is unpickled, also in a job that takes Python objects. The root can seal its records,

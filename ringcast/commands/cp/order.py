@@ -1,4 +1,4 @@
-"""The messages between `ringcast cp` and its ranks: the order to copy, and rank 0's answers, one JSON text a line."""
+"""Define the messages between `ringcast cp` and its ranks: the order to copy, and rank 0's answers as lines of JSON."""
 
 from __future__ import annotations
 
