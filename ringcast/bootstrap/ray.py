@@ -54,7 +54,7 @@ def on_ray(
         timeout: seconds, above 0, that a call of the communicator may take before CollectiveTimeout; None: no limit.
 
     Returns:
-        A list of what `fn` returned, by rank.
+        A list of the results of `fn`, by rank.
 
     Raises:
         RunFailed: some rank raised, or its process died; names the first one, with its traceback.

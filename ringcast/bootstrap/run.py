@@ -76,7 +76,7 @@ def run(
         timeout: seconds, above 0, that this may take as a whole, with the start of the ranks; None: no limit.
 
     Returns:
-        A list of what `fn` returned, by rank.
+        A list of the results of `fn`, by rank.
 
     Raises:
         RunFailed: some rank raised or died; names the first one, with its traceback. A note has the known facts on the

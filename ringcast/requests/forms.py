@@ -29,7 +29,7 @@ class Form:
 
     name: str  # of its methods, with {} for the call
     result: type
-    way: str  # name of the method that is given the steps of the call
+    way: str  # name of the method that gets the steps of the call
     summary: str
     example: tuple[str, ...]  # instead of a line that makes the call, with {call} for the form with its arguments
     remarks: dict[str, str]  # sentences about a single call
@@ -94,7 +94,7 @@ def renamed(name: str, like: Callable[..., Any], way: Way) -> Any:
 
 def _form(form: Form, call: FunctionType, kind: type, name: str) -> Any:
     """Return the method `name` of a class, which makes a call in another form."""
-    namespace = {**call.__globals__, form.result.__name__: form.result}  # for those who evaluate annotations
+    namespace = {**call.__globals__, form.result.__name__: form.result}  # for tools that evaluate annotations
     twin = FunctionType(call.__code__, namespace, name, call.__defaults__)
     twin.__kwdefaults__ = call.__kwdefaults__
     twin.__module__, twin.__qualname__ = kind.__module__, f"{kind.__qualname__}.{name}"  # as errors name it
@@ -107,7 +107,7 @@ def _form(form: Form, call: FunctionType, kind: type, name: str) -> Any:
 
 
 def _way(twin: FunctionType, name: str, finish: Callable[..., Any]) -> Way:
-    """Return the way to make a call whose steps `finish` is given."""
+    """Return the way to make a call; `finish` gets its steps."""
 
     def way(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: Site) -> Any:
         if "timeout" in kwargs:
@@ -134,7 +134,7 @@ def _docstring(form: Form, call: FunctionType) -> str:
 
 
 def _example(form: Form, name: str, text: str) -> Iterator[str]:
-    """Yield the lines of an example, with those that make the call in this form."""
+    """Yield the lines of an example, with the call made in this form."""
     for line in text.splitlines():
         if line.startswith(">>> ") and f".{name}(" in line:
             call = line.removeprefix(">>> ").replace(f".{name}(", f".{form.name.format(name)}(", 1)

@@ -146,7 +146,7 @@ class Cluster:
             timeout: seconds, above 0, that this may take as a whole; None: no limit.
 
         Returns:
-            A list of what `fn` returned, by rank.
+            A list of the results of `fn`, by rank.
 
         Raises:
             RunFailed: some rank raised or died; names the first one, with its traceback.
@@ -258,8 +258,8 @@ def _close(ranks: Ranks, pid: int) -> None:
 def _late(seconds: float, off: BrokenOff, size: int) -> RunTimeout:
     """Return the error of a run that took too long: it names the ranks whose functions had not returned.
 
-    A rank in no call is to blame rather than those that wait for it. Its traceback is shown, but not in place of the
-    error of a rank that has failed before.
+    A rank in no call is to blame rather than the ranks that wait for it. Its traceback is shown, but not in place of
+    the error of a rank that has failed before.
     """
     late = off.late or off.unended
     ended = {one.rank: one for one in off.outcomes}

@@ -12,8 +12,8 @@ from ringcast.bootstrap.cluster.outcome import Outcome
 class BrokenOff(Exception):
     """A run was ended from outside by `error`: an interrupt, or TimeoutError for its time limit.
 
-    `unended` are the ranks that had not ended the run then; `outcomes` are those of the ranks that have ended it by
-    now; `broken` says why no other run is possible, or is empty.
+    `unended` are the ranks that had not ended the run then; `outcomes` are the outcomes of the ranks that have ended it
+    by now; `broken` says why no other run is possible, or is empty.
     """
 
     def __init__(self, error: BaseException, unended: Sequence[int], outcomes: Sequence[Outcome], broken: str) -> None:
