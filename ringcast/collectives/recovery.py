@@ -1,8 +1,8 @@
-"""Going on after a failure, with the meaning of the fault-tolerance chapter of MPI 5 (ULFM): the verbs.
+"""The verbs for going on after a failure: revoke, agree, shrink, as in the fault-tolerance chapter of MPI 5 (ULFM).
 
-Whoever finds that a communicator is of no use any more revokes it; then the ranks that live agree, and shrink it to a
-communicator of their own. Agreement and shrinking are decided by the control plane (`ringcast.control.agreement`), as
-it sees every failure: a rank votes, and waits for the decision in its inbox. So they work on a revoked communicator.
+A rank that finds a communicator of no use any more revokes it; then the ranks that live agree, and shrink it to a
+communicator of their own. The control plane decides on agreement and shrinking (`ringcast.control.agreement`), as it
+sees every failure: a rank votes, and waits for the decision in its inbox. So they work on a revoked communicator.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def agree(group: Group, flag: int, timeout: float | None, site: Site) -> int:
 
 
 def agreed(group: Group, flag: int, site: Site) -> Steps[int]:
-    """Return the same, as steps."""
+    """Return the steps of `agree`."""
     if not isinstance(flag, int | np.integer) or not -FLAG_LIMIT <= flag < FLAG_LIMIT:
         expected = f"expected a whole number of 64 bits, got {safe_text(flag)}"
         raise ArgumentError(group.endpoint.rank, AGREE, "flag", expected)
@@ -117,7 +117,7 @@ def shrink(group: Group, timeout: float | None, site: Site) -> Group:
 
 
 def shrunk(group: Group, site: Site) -> Steps[Group]:
-    """Return the same, as steps; if a member has failed, the old group is given up: no rank waits there any more."""
+    """Return the steps of `shrink`; if a member has failed, the old group is given up: no rank waits there any more."""
     group.endpoint.protocol.give_up(group.context)
     group.endpoint.tell_found()
     decision = yield from _agreement(group, SHRINK, 0, site)
@@ -143,7 +143,7 @@ def free(group: Group, *, by_all: bool) -> None:
 
 
 def _agreement(group: Group, verb: Verb, flag: int, site: Site) -> Steps[Decision]:
-    """Vote, unless a call that was broken off has done so, and wait for what is decided.
+    """Vote, unless a call that was broken off has voted, and wait for the decision.
 
     Raises:
         CollectiveMismatch: other ranks want something else; but after revoke, shrink waits until they want that too.
@@ -177,7 +177,7 @@ def _agreement(group: Group, verb: Verb, flag: int, site: Site) -> Steps[Decisio
 
 
 def _vote(group: Group, verb: Verb, flag: int) -> Vote:
-    """Return the vote of this call: a new one, or that of a call of the same verb that was broken off."""
+    """Return the vote of this call: a new one, or the vote of a call of the same verb that was broken off."""
     cast = group.vote
     if cast is None or cast.verb != verb:
         _abandon(group)
