@@ -17,13 +17,12 @@ import struct
 import termios
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from ringcast._util.dataclass import dataclass
 
 _INFO = struct.Struct("=8B24I4Q6I")  # the first 160 bytes of struct tcp_info, the same since Linux 4.6
-_OWN = Path("/proc/self/fd")
+_OWN = "/proc/self/fd"
 _UNACKED, _LAST_ACK, _RTT, _RETRANSMITTED, _ACKED, _SEGMENTS, _WITH_DATA = 12, 20, 23, 31, 34, 37, 40  # fields of it
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
@@ -46,7 +45,7 @@ def known() -> bool:
 
     If a call failed later, a live connection would be taken for a closed one.
     """
-    if not (hasattr(socket, "TCP_INFO") and _OWN.is_dir()):
+    if not (hasattr(socket, "TCP_INFO") and os.path.isdir(_OWN)):
         return False
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:  # it need not be connected

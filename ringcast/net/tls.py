@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ssl
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -142,6 +141,8 @@ def _as_file(secret: bytes) -> Iterator[str]:
             file.flush()
             yield f"/proc/self/fd/{file.fileno()}"
     else:
+        import tempfile
+
         with tempfile.NamedTemporaryFile() as named:
             named.write(secret)
             named.flush()

@@ -10,11 +10,11 @@ addresses. ipc sockets lie in a directory that only their owner may enter.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
@@ -259,7 +259,8 @@ class ZeroMQTransport(NoLoans):
         self.context.destroy(int(1000 * seconds))  # closes all sockets; their linger bounds the wait
         for address in self.address, self.near:
             if address.startswith("ipc://"):
-                Path(address.removeprefix("ipc://")).unlink(missing_ok=True)  # ZeroMQ leaves it behind
+                with suppress(FileNotFoundError):
+                    os.unlink(address.removeprefix("ipc://"))  # ZeroMQ leaves it behind
 
 
 class _SocketArrival:

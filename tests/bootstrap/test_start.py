@@ -13,13 +13,13 @@ import ringcast_launcher
 from support.patience import patience
 
 UNWANTED = ["asyncio", "importlib.metadata", "psutil", "rich", "cloudpickle", "multiprocessing", "subprocess"]
+UNWANTED += ["pathlib", "shutil", "tempfile"]
 UNWANTED += [f"ringcast.{name}" for name in ("control.server", "control.membership", "topology", "analysis", "mpi")]
 UNWANTED += [f"ringcast.{name}" for name in ("bootstrap.in_process", "collectives.explain", "collectives.neighbors")]
 NEEDS = {  # what a transport needs that others do not wait for
     "cryptography": {"sockets"},
     "hashlib": {"sockets", "tcp"},
     "ipaddress": {"ipc", "sockets", "tcp"},
-    "pathlib": {"ipc", "sockets", "tcp"},
     "ssl": {"sockets"},
     "ringcast.net.interfaces": {"sockets", "tcp"},
     "ringcast.control.link_watch": {"ipc", "sockets", "tcp"},
