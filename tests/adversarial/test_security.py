@@ -1,4 +1,4 @@
-"""Who is not a member of the job gets nothing in, whatever he knows or has recorded, and the job does not mind."""
+"""A stranger to the job gets nothing in, with any knowledge or recorded packets, and the job is not disturbed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engines say of their processes, and what follows: rank, size, and a meeting point without anything set up."""
+"""The variables of engines give rank, size and a meeting point, without any setup."""
 
 from __future__ import annotations
 

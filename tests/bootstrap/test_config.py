@@ -1,4 +1,4 @@
-"""What the environment may say, and what is refused before anything starts."""
+"""Settings of the environment: the valid ones are read, the others refused before anything starts."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which ranks of its host one shares memory with, where the job is on several."""
+"""The ranks of its host with which a rank shares memory, in a job over several hosts."""
 
 from __future__ import annotations
 

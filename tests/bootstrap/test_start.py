@@ -1,4 +1,4 @@
-"""What the start of a rank does not wait for."""
+"""The start of a rank imports no module that it does not need."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def cluster() -> Iterator[slurm.Cluster]:
 
 @pytest.fixture
 def home() -> Iterator[dict[str, str]]:
-    """What a user's session has; afterwards nothing is left in it."""
+    """The files of a user's session; afterwards nothing is left in it."""
     with tempfile.TemporaryDirectory(prefix="rc-") as folder:  # short: sockets are made in there
         for name in "home", "tmp":
             Path(folder, name).mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Which memory a call uses, by its arguments; and whether two arrays have items in common, against sets of items."""
+"""The memory that a call uses, by its arguments; and common items of two arrays, against sets of items."""
 
 from __future__ import annotations
 

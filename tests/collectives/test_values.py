@@ -1,4 +1,4 @@
-"""What people expect of values: operators by numpy's names, lists in rows, results in `out`; numpy is the oracle."""
+"""Values behave as users expect: operators by numpy's names, lists in rows, results in `out`; numpy is the oracle."""
 
 from __future__ import annotations
 

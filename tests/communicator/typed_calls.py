@@ -1,4 +1,4 @@
-"""What a type checker knows of the result of every call: read by mypy and pyright in test_types.py, never run."""
+"""The types of the results of all calls: read by mypy and pyright in test_types.py, never run."""
 
 from __future__ import annotations
 

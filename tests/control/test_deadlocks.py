@@ -1,4 +1,4 @@
-"""Who waits for whom: what is found is true whenever reports were made, and everything that is stuck is found."""
+"""Cycles of waits: a found cycle is true for reports of any time, and every cycle is found."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_the_roster_has_the_keys_of_all_and_where_they_are_near() -> None:
 
 
 def failure(rank: int, cause: str, traceback: str = "") -> Failed:
-    """What the others are told of a failed rank."""
+    """The notices that the others get of a failed rank."""
     return Failed(rank, Failure(cause, traceback, (), "host", 100 + rank))
 
 

@@ -1,4 +1,4 @@
-"""What the documents say is true: every snippet runs, every link leads somewhere, every table agrees with the code.
+"""The documents are true: every snippet runs, every link leads somewhere, every table agrees with the code.
 
 The python blocks of a page are one program. A block that begins with `# name.py` is instead a file that the page's
 commands may use; a block of `>>>` lines is a doctest. The commands of a console block (`$ …`, continued by `> …`) are

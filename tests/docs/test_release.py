@@ -1,4 +1,4 @@
-"""What a release is made with agrees with pyproject.toml: the recipe for conda, the workflow, the citation."""
+"""The files of a release agree with pyproject.toml: the recipe for conda, the workflow, the citation."""
 
 from __future__ import annotations
 

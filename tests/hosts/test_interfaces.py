@@ -1,4 +1,4 @@
-"""Which address a rank listens at: the decision over made-up machines, then on emulated hosts."""
+"""The address at which a rank listens: the decision over made-up machines, then on emulated hosts."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ comm.barrier()
 
 @dataclass(frozen=True)
 class Told:
-    """What a rank has told of the connections that came to it."""
+    """The report of a rank on the connections that came to it."""
 
     rank: int
     host: str
@@ -176,7 +176,7 @@ LATER = [end for end in ENDS if end != "a rank is killed"]
 
 @pytest.mark.parametrize("end", ["a rank is killed", *(pytest.param(end, marks=pytest.mark.long) for end in LATER)])
 def test_no_socket_stays_however_a_job_ends(hosts: Fleet, end: str) -> None:
-    """What is left is looked for after each test."""
+    """Leftovers are looked for after each test."""
     arguments = ["-H", "h0:2,h1:2", "--transport", "zeromq", "--output", "none", hosts.program(TOGETHER)]
     with hosts.started(*arguments) as process:
         assert [process.stdout.readline() for _ in range(4)] == ["running\n"] * 4

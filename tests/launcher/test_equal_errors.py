@@ -1,4 +1,4 @@
-"""What many ranks wrote when an error ended them stands on the screen once."""
+"""Equal errors of many ranks stand on the screen once."""
 
 from __future__ import annotations
 

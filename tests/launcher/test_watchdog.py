@@ -1,4 +1,4 @@
-"""Who is watched and stands still is ended with its workers by its watchdog; who only waits for long is not."""
+"""A watched process that stands still is ended with its workers by its watchdog; one that merely waits is not."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Watched:
 
     @property
     def words(self) -> str:
-        """What is said when it was ended."""
+        """The words that are printed when a process was ended."""
         how = f"stood still for {SILENCE:g} s (stopped, or hung); it was ended with its ranks"
         return f"ringcast: process {self.process.pid} {how}\n"
 

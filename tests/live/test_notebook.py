@@ -23,7 +23,7 @@ PATIENCE = 60.0  # seconds for a cell
 
 @dataclass
 class Cell:
-    """What a cell has shown: its two streams, its result, and the name and text of its error."""
+    """The output of a cell: its two streams, its result, and the name and text of its error."""
 
     streams: dict[str, str] = field(default_factory=lambda: {"stdout": "", "stderr": ""})
     result: str = ""

@@ -1,4 +1,4 @@
-"""What the ranks do now, in a few numbers: out of their flight records, and added up over hosts."""
+"""The state of the ranks in a few numbers: out of their flight records, and added up over hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which connections are shut down: real ones, with files as ZeroMQ has them, on a clock that the test moves."""
+"""The choice of connections to shut down: real ones, with files as ZeroMQ has them, on a clock that the test moves."""
 
 from __future__ import annotations
 

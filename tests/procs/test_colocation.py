@@ -1,4 +1,4 @@
-"""Which ranks of a job over tcp talk over ipc: who see each other's sockets; who is let in at an inbox of both."""
+"""Ranks of a job over tcp talk over ipc if they see each other's sockets; admission to an inbox of both."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def outside() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a rank runs, and what it calls its socket; `disk` is whose files it sees."""
+    """The place of a rank: boot of its kernel, network, the disk that it sees, and the path of its socket."""
 
     boot: str
     network: str

@@ -1,4 +1,4 @@
-"""Who may open whose files: the kernel is the judge, and both of two processes foretell what it lets both do."""
+"""Access to the files of another process: the kernel is the judge, and both processes predict its answer to both."""
 
 from __future__ import annotations
 

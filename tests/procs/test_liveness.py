@@ -1,4 +1,4 @@
-"""Who is stuck and who only computes, by histories of looks; and what /proc says of real processes."""
+"""Stuck and merely computing processes are told apart, by histories of looks; and /proc's facts on real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in for Linux's own things does the same, and nobody else asks whether they are there."""
+"""The substitutes for Linux's own features do the same, and no other module asks whether the features are there."""
 
 from __future__ import annotations
 

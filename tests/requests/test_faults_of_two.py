@@ -51,7 +51,7 @@ class Begun(NamedTuple):
 
 
 class Case:
-    """What is under way, and what the survivors must come to.
+    """The calls under way, and the outcome that the survivors must reach.
 
     Args:
         way: one of WAYS.

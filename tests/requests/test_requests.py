@@ -495,7 +495,7 @@ def test_what_breaks_off_another_call_ends_the_wait(monkeypatch: pytest.MonkeyPa
 
 
 class Interrupted(Exception):
-    """What the handler of a signal raises."""
+    """The error that the handler of a signal raises."""
 
 
 @pytest.fixture

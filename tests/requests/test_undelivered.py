@@ -1,4 +1,4 @@
-"""Where the system does not take at once what a call sends: every call that waits returns when it has taken that."""
+"""Data that the system does not take at once: every waiting call returns when it has taken them."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_ends_that_disagree_are_named(sources: list[list[int] | None], said: str
 
 @pytest.mark.parametrize("dims", GRIDS)
 def test_grids(dims: tuple[int, ...]) -> None:
-    """What a rank sends along an axis comes to the next one from the other direction."""
+    """A message along an axis comes to the next rank from the other direction."""
     table = np.arange(prod(dims)).reshape(dims)
     for periods in product([False, True], repeat=len(dims)):
         schedules = [of_grid(rank, dims, periods) for rank in range(prod(dims))]

@@ -22,7 +22,7 @@ ITEMS = 20  # in each of them
 
 
 class Held(NamedTuple):
-    """What a process holds."""
+    """The resources that a process holds."""
 
     bytes: int  # resident
     blocks: int  # of memory that Python has allocated: one or more for each object

@@ -53,7 +53,7 @@ SILENT = ("SIGSTOP", "deadlock")  # those that only their silence tells of
 
 @dataclass(frozen=True)
 class Heard:
-    """What a survivor heard, and how many seconds after the fault."""
+    """The error that a survivor got, and its time in seconds after the fault."""
 
     seconds: float
     error: str
@@ -66,7 +66,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: its survivors, and what the launcher had to say."""
+    """The outcome of a job: its survivors, and the output of the launcher."""
 
     heard: dict[int, Heard]
     pid: int  # of the victim

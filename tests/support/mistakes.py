@@ -114,7 +114,7 @@ MISTAKES = (
 
 @dataclass(frozen=True)
 class Seen:
-    """What one mistake led to."""
+    """The effects of one mistake."""
 
     typed: str
     lines: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a test needs beside Python: without it the test is skipped, with the reason, or fails where CI is set."""
+"""The needs of tests beside Python: without one a test is skipped, with the reason, or fails where CI is set."""
 
 from __future__ import annotations
 

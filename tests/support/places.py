@@ -1,4 +1,4 @@
-"""Where things lie in this repository."""
+"""Paths of this repository, the line of a shell that runs Python, and golden vectors."""
 
 from __future__ import annotations
 

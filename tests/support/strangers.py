@@ -1,4 +1,4 @@
-"""What is said at the port of a rank by somebody who has not shown who he is."""
+"""Bytes that a client without a key sends to the port of a rank."""
 
 from __future__ import annotations
 

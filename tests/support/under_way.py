@@ -1,4 +1,4 @@
-"""What a protocol keeps of messages that are under way: tables that must be empty where nothing is."""
+"""The tables of a protocol for messages under way: they must be empty when nothing is."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def check_shift(grid: Grid[Communicator], table: np.ndarray[Any, Any], axis: int
 @pytest.mark.parametrize("length", [0, 1, 30_000])
 @pytest.mark.parametrize(("dims", "periods"), SHAPES)
 def test_neighbours_exchange_rows(jobs: Jobs, dims: tuple[int, ...], periods: tuple[bool, ...], length: int) -> None:
-    """What a rank sends along an axis comes to the next one from the other direction, and nothing beyond an end."""
+    """A row sent along an axis comes to the next rank from the other direction; none goes beyond an end."""
     table = np.arange(prod(dims)).reshape(dims)
 
     def work(comm: Communicator) -> None:

@@ -1,4 +1,4 @@
-"""What `.ci/beside-busy` starts beside a command ends with it, whatever ends it."""
+"""The processes that `.ci/beside-busy` starts beside a command end with it, for any end of the command."""
 
 from __future__ import annotations
 

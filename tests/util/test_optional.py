@@ -1,4 +1,4 @@
-"""What is recommended where a package is missing can be had, and is what pyproject.toml wants."""
+"""The package that an error recommends exists, with the version that pyproject.toml wants."""
 
 from __future__ import annotations
 

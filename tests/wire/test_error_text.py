@@ -74,7 +74,7 @@ def test_each_error_of_a_group_is_folded_by_its_own_kind() -> None:
 
 
 class Translated(Translation, RuntimeError):
-    """What a program for another library expects."""
+    """An error as a program for another library expects it."""
 
     __module__ = "other.LIBRARY"
 
