@@ -12,5 +12,5 @@ from ringcast.engine.slots import ObjectSlots
 
 
 def announce(group: Group, stage: StagePlan, record: dict[str, Any]) -> Steps[ObjectSlots]:
-    """Broadcast a small record from the root of `stage`; it is the value of the slot that is returned."""
+    """Broadcast a small record from the root of `stage`; return the slots, with the record as the only value."""
     return run_stage(group, stage, partial(ObjectSlots, [record], codec=(pack_record, unpack_record)))

@@ -49,7 +49,7 @@ class Request(Generic[Returned]):
             timeout: seconds, above 0, before `CollectiveTimeout`; None: the `timeout` of the communicator.
 
         Returns:
-            The same as the call that blocks, as `Communicator.allreduce`.
+            The result of the blocking call, for an `iallreduce` of `Communicator.allreduce`.
 
         Raises:
             UsageError: the request was waited for before, or the communicator belongs to another thread.

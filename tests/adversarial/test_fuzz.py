@@ -64,7 +64,7 @@ def strange(rng: random.Random) -> list[bytes]:
 
 
 def push(addresses: list[str], pair: KeyPair | None = None, servers: Sequence[str] = (), heard: bool = True) -> None:
-    """Send many messages to every inbox, as somebody who has this pair and knows these public keys of the inboxes."""
+    """Send many messages to every inbox, as a stranger with this pair and these public keys of the inboxes."""
     rng = random.Random(4)
     with zmq.Context() as context:
         for i, address in enumerate(addresses):
@@ -97,7 +97,7 @@ def scribble(addresses: list[str]) -> None:
 
 
 def work(comm: Communicator, over: threading.Event) -> int:
-    """Call collectives until somebody else is done, at least once; rank 0 decides for all."""
+    """Call collectives until the stranger is done, at least once; rank 0 decides for all."""
     calls = 0
     while comm.bcast(calls == 0 or not over.is_set() if comm.rank == 0 else None):
         for n in (1, 20_000, 200_000):
@@ -108,7 +108,7 @@ def work(comm: Communicator, over: threading.Event) -> int:
 
 
 def disturbed(kind: str, disturb: Callable[[list[str], Job], None], heard: int = 0) -> list[int]:
-    """Run a job that somebody disturbs; its results are right. Returns how many messages each rank has dropped.
+    """Run a job that a stranger disturbs; its results are right. Returns how many messages each rank has dropped.
 
     Of `heard` messages some may still be under way when the last call is over.
     """

@@ -36,7 +36,7 @@ VERIFY = "full", "size", "none"
 
 @pytest.fixture
 def his() -> Iterator[Path]:
-    """A directory of the second user, as /home/his: nobody else has put it there."""
+    """A directory of the second user, as /home/his: he has made it himself."""
     needs.root()
     with tempfile.TemporaryDirectory(prefix="rc-", dir="/tmp") as name:
         Path(name).chmod(0o755)
@@ -45,7 +45,7 @@ def his() -> Iterator[Path]:
 
 @pytest.fixture
 def private(tmp_path: Path) -> Path:
-    """A directory that nobody else can enter."""
+    """A directory that no other user can enter."""
     tmp_path.chmod(0o700)
     return tmp_path
 
@@ -89,7 +89,7 @@ def part_of(file: Path) -> Path:
 
 
 def is_copy(copy: Path, source: Path) -> bool:
-    """Return whether there is a copy that belongs to root, has no other name, and can be read by those who may."""
+    """Return whether there is a copy that belongs to root, has no other name, and can be read by the right users."""
     status = copy.lstat()
     whole = stat.S_ISREG(status.st_mode) and copy.read_bytes() == source.read_bytes()
     alone = (status.st_uid, status.st_nlink) == (0, 1)

@@ -133,7 +133,7 @@ def working(tmp_path: Path) -> Iterator[Working]:
 
 @pytest.fixture
 def outside() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    """The sockets of somebody who is not in the job."""
+    """The sockets of a stranger to the job."""
     context = zmq.Context()
     yield context
     context.destroy(linger=0)

@@ -1,4 +1,4 @@
-"""At the port of a rank on sockets, nobody but the members of the job gets in, and the job does not mind."""
+"""At the port of a rank on sockets, only members of the job get in, and the job is not disturbed."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def line_reduce(p: int) -> list[Schedule]:
 
 
 def line_gather(p: int) -> list[Schedule]:
-    """Rank r sends its own part and those of all behind it to the rank before."""
+    """Rank r sends its own part, and the parts of all ranks behind it, to the rank before."""
     gets = [[Step(recv_from=r + 1, recv=range(r + 1, p))] if r < p - 1 else [] for r in range(p)]
     return listed(*(gets[r] + ([Step(r - 1, range(r, p))] if r else []) for r in range(p)), cut=(1,) * p)
 

@@ -1,4 +1,4 @@
-"""Ranks in other engines' workers, without an engine: where they go, how they end, what is told of it."""
+"""Ranks in other engines' workers, without an engine: their places, their ends, and the reports of these."""
 
 from __future__ import annotations
 

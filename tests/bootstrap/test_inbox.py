@@ -60,7 +60,7 @@ def test_memory_that_only_this_rank_cannot_map_ends_the_start(number: int, monke
 
 
 def test_a_process_that_is_protected_from_others_offers_no_memory() -> None:
-    """The ranks of its host then reach it as those of others do."""
+    """The ranks of its host then reach it as ranks of other hosts do."""
     program = f"""
 import ctypes
 from ringcast.bootstrap import inbox

@@ -43,7 +43,7 @@ def test_the_examples_in_docstrings_are_true() -> None:
 
 
 def neighbours(p: int, rank: int) -> set[int]:
-    """Return the peers of a rank in the circulant graph, and in that of the census."""
+    """Return the peers of a rank in the circulant graph and in the census."""
     distances = {*skips(p)[:-1], *(s for s, _ in census_skips(p))}
     return {(rank + sign * s) % p for s in distances for sign in (1, -1)} - {rank}
 
@@ -54,7 +54,7 @@ def test_neighbours_are_counted_as_the_communicator_connects_them() -> None:
 
 
 def peers(collective: str, algorithm: str, p: int, rank: int) -> set[int]:
-    """Return those that a rank exchanges messages with."""
+    """Return the ranks that a rank exchanges messages with."""
     blocks = 3 if ALGORITHMS[collective][algorithm].blocks else 1
     steps = build(collective, algorithm, Params(p, nblocks=blocks, counts=(3,) * p), rank)
     return {peer for step in steps for peer in (step.send_to, step.recv_from) if peer is not None}

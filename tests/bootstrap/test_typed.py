@@ -42,7 +42,7 @@ def refused(*arguments: str) -> str:
 
 
 def alone(call: Any, p: int = 3) -> str:
-    """Return the error of a call, which must be that of a wrong argument."""
+    """Return the error of a call, which must be about a wrong argument."""
     with pytest.raises(RunFailed) as failed:
         ringcast.run(call, p, backend="threads")
     assert isinstance(failed.value.__cause__, ArgumentError)

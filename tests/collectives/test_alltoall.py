@@ -73,7 +73,7 @@ def test_circulant_rounds_move_the_known_numbers_of_blocks(p: int) -> None:
 
 @pytest.mark.parametrize("p", [int(p) for p in GOLDEN["alltoall_source_offsets"]])
 def test_circulant_blocks_arrive_in_the_rounds_of_the_concatenation(p: int) -> None:
-    """Within a round we keep the order of offsets, not that of the concatenated lists."""
+    """Within a round we keep the order of offsets, not the order of the concatenated lists."""
     known = GOLDEN["alltoall_source_offsets"][str(p)][1:]
     for step in build("alltoall", "circulant", Params(p), 0):
         arrived = [-(int(slot) - p) % p for slot in step.recv if p <= slot < 2 * p]
@@ -134,7 +134,7 @@ def test_scattered_is_linear_with_rounds_that_overlap(p: int) -> None:
 
 
 def test_what_the_papers_say_of_rounds_and_volume() -> None:
-    """Messages in blocks. The volume of two ways is half that of one; the mesh needs a round less than the paper."""
+    """Messages in blocks. Two ways have half the volume of one; the mesh needs a round less than the paper."""
     for p in 4, 16, 64:
         root, d = round(p**0.5), p.bit_length() - 1
         most = dict.fromkeys(ALGORITHMS["shift"], 0)

@@ -118,7 +118,7 @@ def test_the_barrier_is_explained(job: Job, planned: list[Call]) -> None:
 
 
 def one(job: Job, collective: str, *arguments: Any, **options: Any) -> Any:
-    """Return what the last rank is told; the others do nothing, so that any message would be noticed."""
+    """Return the explanation on the last rank; the others do nothing, so that any message would be noticed."""
     return job.ask(lambda comm: comm.explain(collective, *arguments, **options) if comm.rank == P - 1 else None)[-1]
 
 

@@ -49,7 +49,7 @@ def check(job: Job, arrays: list[Array], op: Op, algorithm: str | None, **how: A
 
 
 def functions(p: int, size: int) -> list[Array]:
-    """Functions of which all compositions are whole numbers that a float can tell."""
+    """Functions whose compositions are all whole numbers that a float can hold."""
     rngs = [np.random.default_rng(r) for r in range(p)]
     return [rng.choice((-1, 1), size) + 1j * rng.integers(-9, 10, size) for rng in rngs]
 

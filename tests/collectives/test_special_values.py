@@ -155,7 +155,7 @@ def test_an_explanation_is_of_the_integers_that_are_added(jobs: Jobs) -> None:
 
 
 class Nullable:
-    """A dtype of pandas for booleans of which some may be missing."""
+    """A dtype of pandas for booleans, some of them missing."""
 
     def __str__(self) -> str:
         return "boolean"

@@ -1,4 +1,4 @@
-"""`ringcast explain`: the list is that of the registry, and what it shows of a case is what the schedules do."""
+"""`ringcast explain`: it lists the registry, and shows the messages of the schedules."""
 
 from __future__ import annotations
 

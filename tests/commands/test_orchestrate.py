@@ -43,7 +43,7 @@ BCAST = Case("bcast", 3, 1000, warmup=1, repeat=4)
 
 
 def fakes(size: int, fault: str = "") -> Callable[[Path, int], list[subprocess.Popen[bytes]]]:
-    """Return what starts a job of fake ranks, of which the last one has the fault."""
+    """Return a function that starts a job of fake ranks; the last one has the fault."""
 
     def start(path: Path, log: int) -> list[subprocess.Popen[bytes]]:
         return [

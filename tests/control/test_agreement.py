@@ -1,4 +1,4 @@
-"""Agreements, by histories: whatever order votes, deaths and departures come in, those that live hear one thing."""
+"""Agreements, by histories: in any order of votes, deaths and departures all living ranks get the same decision."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_those_that_live_hear_one_thing_as_soon_as_all_of_them_have_voted(p: int
 
 
 def is_ready(p: int, number: int, time: int, votes: dict[int, list[tuple[int, Vote]]], gone: dict[int, int]) -> bool:
-    """Whether each rank has voted or is gone by then, and somebody has voted at all."""
+    """Whether each rank has voted or is gone by then, and at least one has voted."""
     cast = {rank for rank in range(p) if len(votes[rank]) >= number and votes[rank][number - 1][0] <= time}
     return bool(cast) and all(rank in cast or gone.get(rank, time + 1) <= time for rank in range(p))
 

@@ -23,7 +23,7 @@ def told_by_the_system() -> None:
 
 
 class Clock:
-    """Stands in for the kernel: a connection to `address` whose data nobody acknowledges since time 0."""
+    """Stands in for the kernel: a connection to `address` without any acknowledgement since time 0."""
 
     def __init__(self) -> None:
         self.now, self.flying, self.rtt = 0.0, 1, 0.0

@@ -452,7 +452,7 @@ WORLD = 1
 
 
 def agreed(actions: list[Action]) -> dict[str, Decision]:
-    """Return what was decided, by the connection that is told."""
+    """Return the decisions, by the connection that gets them."""
     return {
         connection: message
         for connection, messages in sent(actions).items()
@@ -507,7 +507,7 @@ PART = DERIVED + 5
 
 
 def with_part(*members: int) -> Membership:
-    """Return a job of three ranks of which some have made a communicator of their own."""
+    """Return a job of three ranks, some of which have made a communicator of their own."""
     roster = started()
     for rank in members:
         assert roster.handle(Made(rank, PART, members), 1.0) == []

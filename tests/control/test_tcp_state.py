@@ -1,4 +1,4 @@
-"""The kernel's state of connections: of this process's own sockets, and of those of libzmq."""
+"""The kernel's state of connections: of this process's own sockets, and of libzmq's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for those who come from mpi4py: its table names calls that exist, and all collectives."""
+"""The page for users of mpi4py: its table names calls that exist, and all collectives."""
 
 from __future__ import annotations
 

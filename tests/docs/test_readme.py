@@ -219,7 +219,7 @@ def sections(page: Path) -> set[str]:
 
 
 def headings(page: Path, level: int | str = "1,") -> list[str]:
-    """Return the headings of a page: those of all levels, or of one."""
+    """Return the headings of a page, of all levels or of one."""
     return re.findall(rf"^#{{{level}}} (.*)$", page.read_text(), re.MULTILINE)
 
 

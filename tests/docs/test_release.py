@@ -18,7 +18,7 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
 def recipe() -> Any:
-    """Return the recipe, whose variables are those of its first line and of conda-build."""
+    """Return the recipe, with the variables of its first line and of conda-build."""
     text = (ROOT / "conda/meta.yaml").read_text()
     (version,) = re.findall(r'^{% set version = "(.*)" %}$', text, re.MULTILINE)
     text = re.sub("^{%.*%}$", "", text, flags=re.MULTILINE).replace("{{ version }}", version)

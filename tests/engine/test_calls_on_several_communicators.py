@@ -26,7 +26,7 @@ def job(request: pytest.FixtureRequest) -> Iterator[Job]:
 
 
 def mixed(one: Group, other: Group, bad: bool = False) -> Steps[list[Any]]:
-    """Collectives on two communicators, with messages of two ranks between them, of which the others know nothing."""
+    """Collectives on two communicators, with messages of two ranks between them, unknown to the others."""
     found = [(yield from collectives.gather.allgather(one, one.rank, None, AUTOMATIC))]
     if one.rank == 0:
         yield from point_to_point.send(other, "hello", 1, 3)

@@ -17,7 +17,7 @@ TIMEOUT, LATE = 10.0, 9.0
 
 
 class NeverDelivered(ThreadTransport):
-    """A transport with a clock of its own, which goes on while somebody waits, and that never gets rid of a message."""
+    """A transport with a clock of its own, which goes on during a wait; it never gets rid of a message."""
 
     unsent = (1,)
 

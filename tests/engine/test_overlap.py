@@ -40,7 +40,7 @@ def expected(rank: int, sizes: Array) -> Array:
 
 
 def mixed(p: int) -> Array:
-    """Sizes of which some are empty, some small and some large, and no two rows alike."""
+    """Sizes: some empty, some small and some large, and no two rows alike."""
     return np.array([[(0, 1, LARGE, 40, 3 * LARGE)[(3 * i + j * j) % 5] for j in range(p)] for i in range(p)])
 
 

@@ -25,7 +25,7 @@ def names(comm, word):
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Bed]:
-    """Hosts of which h2 accepts no key."""
+    """Hosts; h2 accepts no key."""
     with sshd.ssh_bed("3", refused=[2]) as made:
         yield made
 

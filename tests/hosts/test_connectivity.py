@@ -70,7 +70,7 @@ def bed() -> Iterator[Bed]:
 
 
 def start(bed: Bed, control: str, hosts: Sequence[int] = (0, 1, 2), **settings: Any) -> list[subprocess.Popen[str]]:
-    """Start a rank on each host; settings are those of WorkerConfig, as lists where ranks differ."""
+    """Start a rank on each host; settings are fields of WorkerConfig, as lists where ranks differ."""
     nonce, key = secrets.randbits(64), new_key()
     files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     workers = []

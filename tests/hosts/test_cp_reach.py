@@ -27,7 +27,7 @@ THERE = "/dev/shm/data"  # each host has a /dev/shm of its own, all other files 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Hosts of which h3 refuses every key, and h4 has no sshd."""
+    """Hosts; h3 refuses every key, and h4 has no sshd."""
     with fleet("5", tmp_path_factory.mktemp("hosts"), refused=[3], silent=[4]) as made:
         for host in range(5):
             on(made.bed, host, "mount", "-o", "remount,size=200m", "/dev/shm")

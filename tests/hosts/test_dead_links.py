@@ -63,7 +63,7 @@ def dropped(bed: Bed, host: int, source: int, which: str = "", how: str = "drop"
 
 
 def data_ports(bed: Bed, host: int, peer: int) -> tuple[int, int]:
-    """Return the ports, here and there, of the connection over which the rank of `host` sends to that of `peer`."""
+    """Return the ports, here and there, of the connection over which the rank of `host` sends to the rank of `peer`."""
     said = on(bed, host, "ss", "-Htn", "state", "established", "dst", bed.hosts[peer].address)
     ours = [tuple(int(field.rpartition(":")[2]) for field in line.split()[2:4]) for line in said.splitlines()]
     listening = {int(line.split()[3].rpartition(":")[2]) for line in on(bed, host, "ss", "-Htln").splitlines()}

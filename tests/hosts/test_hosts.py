@@ -1,4 +1,4 @@
-"""Jobs on several hosts over real ssh: which rank is where, what it gets, and what nobody else sees."""
+"""Jobs on several hosts over real ssh: the places of ranks, their settings, and secrets that no other process sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of the examples on four hosts over real ssh: each compares its result with that of one process."""
+"""The programs of the examples on four hosts over real ssh: each compares its result with the result of one process."""
 
 from __future__ import annotations
 

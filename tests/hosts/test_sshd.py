@@ -24,7 +24,7 @@ SSH = ["ssh", "-oBatchMode=yes"]
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Bed]:
-    """Hosts of which h1 has an sshd, h2 one that accepts no key, and h3 none."""
+    """Hosts; h1 has an sshd, h2 one that accepts no key, and h3 none."""
     with sshd.ssh_bed("4", refused=[2], silent=[3]) as made:
         yield made
 

@@ -26,7 +26,7 @@ SLEEP = "import time\ntime.sleep(1000)"
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Hosts of which h2 refuses every key, and h3 has no sshd."""
+    """Hosts; h2 refuses every key, and h3 has no sshd."""
     with fleet("4", tmp_path_factory.mktemp("hosts"), refused=[2], silent=[3]) as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""After a mismatch the ranks are named whose call differs from that of most others, whoever noticed it first."""
+"""After a mismatch the ranks are named whose call differs from most others', whichever rank noticed it first."""
 
 from __future__ import annotations
 

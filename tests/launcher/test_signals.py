@@ -82,7 +82,7 @@ def test_ranks_have_at_least_half_of_the_grace_period_and_the_launcher_the_rest(
 
 
 class Started:
-    """Launchers that run in a folder, of which each is killed at the end."""
+    """Launchers that run in a folder; each is killed at the end."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack

@@ -27,7 +27,7 @@ ERASE = b"\r\x1b[K"
 
 
 class Screen:
-    """A terminal of which a thread keeps all that is written to it."""
+    """A terminal; a thread keeps all output to it."""
 
     def __init__(self, columns: int = 80) -> None:
         self._master, self.file = pty.openpty()

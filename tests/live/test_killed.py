@@ -1,4 +1,4 @@
-"""Real jobs, one rank of which comes to a bad end: who lives hears of it, by name and in time; nothing stays."""
+"""Real jobs, one rank of which comes to a bad end: the others learn of it, by name and in time; nothing is left."""
 
 from __future__ import annotations
 

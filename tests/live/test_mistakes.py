@@ -1,4 +1,4 @@
-"""Every mistake of the table shows what it showed when somebody last read it, in 30 lines at most.
+"""Every mistake of the table has the output that was last read and approved, in 30 lines at most.
 
 After a change of words: `python -m support.mistakes` in `tests/`, and read the difference.
 """

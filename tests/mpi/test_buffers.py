@@ -1,4 +1,4 @@
-"""Buffer specifications: what they choose of the program's memory, and what mpi4py raises for those that are wrong."""
+"""Buffer specifications: the parts of the program's memory that they choose, and mpi4py's errors for wrong ones."""
 
 import array
 import ctypes
@@ -43,7 +43,7 @@ class Tensor:
 
 
 class OnDevice:
-    """An exporter that says that its memory is that of a device."""
+    """An exporter that says that its memory belongs to a device."""
 
     def __init__(self, address, nbytes):
         self.__cuda_array_interface__ = {

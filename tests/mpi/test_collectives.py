@@ -342,7 +342,7 @@ def objects(_: Any) -> None:
 
 
 def between_neighbours(_: Any) -> None:
-    """A line of ranks, of which the first and the last have one neighbour only."""
+    """A line of ranks; the first and the last have one neighbour only."""
     from ringcast import MPI
 
     world = MPI.COMM_WORLD
@@ -367,7 +367,7 @@ def between_neighbours(_: Any) -> None:
 
 
 class Unreadable:
-    """An object of which the pickle raises ValueError when it is read."""
+    """An object whose pickle raises ValueError when it is read."""
 
     def __reduce__(self) -> Any:
         return int, ("no number",)

@@ -258,7 +258,7 @@ def test_grids_are_those_of_numpy(job: Job) -> None:
 
 
 def shifted(ranks: np.ndarray, rank: int, axis: int, distance: int, rings: bool) -> tuple[int, int]:
-    """Return source and destination of a shift: with rings as np.roll has it, else beyond the ends there is nobody."""
+    """Return source and destination of a shift: with rings as by np.roll, else PROC_NULL beyond the ends."""
     if rings:
         away = [np.roll(ranks, step, axis)[ranks == rank] for step in (distance, -distance)]
         return int(away[0][0]), int(away[1][0])

@@ -1,4 +1,4 @@
-"""Certificates of ranks, beside those that `cryptography` makes of the same key, name and number."""
+"""Certificates of ranks, beside certificates of `cryptography` from the same key, name and number."""
 
 from __future__ import annotations
 

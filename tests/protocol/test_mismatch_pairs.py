@@ -252,7 +252,7 @@ def test_a_rank_that_has_left_is_named_to_all_that_wait_for_it() -> None:
 
 
 def test_a_slow_rank_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others report that they wait for it as often as they like: nobody is accused."""
+    """Others report that they wait for it any number of times: no rank is accused."""
     monkeypatch.setattr("ringcast.engine.drive.QUIET", 0.01)
     job = Job("threads", 4)
     control = job.endpoints[0].control

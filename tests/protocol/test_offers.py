@@ -16,7 +16,7 @@ SIZE = 70_000  # bytes of a message that does not go eagerly
 
 
 class Pair:
-    """Two ranks that lend to each other, of which the second one is late."""
+    """Two ranks that lend to each other; the second one is late."""
 
     def __init__(self) -> None:
         self.ranks = [Protocol(rank, 2, 7, lenders=(1 - rank,)) for rank in range(2)]

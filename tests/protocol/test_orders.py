@@ -1,4 +1,4 @@
-"""Two or three ranks, one of which dies at any moment: whatever comes in whatever order, all ends are right.
+"""Two or three ranks, one of which dies at any moment: in any order of messages, all ends are right.
 
 Every order of deliveries that a rank can tell from another is tried. No time passes: what is found here needs no clock.
 """

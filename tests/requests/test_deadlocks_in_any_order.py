@@ -1,4 +1,4 @@
-"""Deadlocks of programs with requests: each is named with its ranks and calls, and nobody else is ever accused.
+"""Deadlocks of programs with requests: each is named with its ranks and calls, and no other rank is ever accused.
 
 Time is virtual (`support.any_order`), and what ranks report comes late, in any order with the messages.
 """
@@ -229,7 +229,7 @@ def test_messages_that_are_slow_are_no_deadlock(size: int) -> None:
 
 
 def test_who_frees_late_is_not_disturbed_by_those_who_have_freed() -> None:
-    """Ranks that still wait for others in `free` probe those who have left it."""
+    """Ranks that still wait for others in `free` probe ranks that have left it."""
 
     def work(comm: Communicator) -> int:
         comm.dup().free()

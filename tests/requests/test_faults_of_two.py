@@ -32,7 +32,7 @@ LETTER = b"x" * 40_000  # what the victim sends: it is granted
 
 
 class Long(Draw):
-    """Draws values of which some are long enough to be granted."""
+    """Draws values, some of them long enough to be granted."""
 
     def length(self) -> int:
         return self.of([1, 50, 5000, 30_000])

@@ -76,7 +76,7 @@ def test_calls_that_have_ended_keep_no_memory_and_are_left_out_in_time() -> None
 
 
 class Counted(Task[None]):
-    """A task that counts how often somebody looks whether it is done."""
+    """A task that counts the looks at whether it is done."""
 
     __slots__ = ("looks",)
 

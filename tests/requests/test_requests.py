@@ -251,7 +251,7 @@ def test_a_request_that_is_dropped_while_others_are_reported_is_reported_next(co
     """The garbage collector may find it at any moment."""
 
     class Dropped(list[tuple[str, tuple[str, int]]]):
-        """Calls, and one more as soon as somebody has looked at them."""
+        """Calls, and one more as soon as they were looked at."""
 
         found = False
 

@@ -1,4 +1,4 @@
-"""A job whose ranks are threads, of which one runs at a time, on a wire that delivers in any order.
+"""A job whose ranks are threads that run one at a time, on a wire that delivers in any order.
 
 What is under way between two ranks, or between a rank and the control plane, keeps its order; which of these links
 delivers next is drawn from a seed, and so is nothing else: a run can be had again. Time is virtual: where nothing is
@@ -126,7 +126,7 @@ class AnyOrder:
             9, ... to all others, with 3, 7, ... to one, as where two of them share a host.
         slow: how often time goes on though something is under way; 0: never, 1: as often as a message is delivered.
         victim: rank that is killed when it comes to its `place`; see `End.places`.
-        place: 0: nobody is killed.
+        place: 0: no rank is killed.
         silent: seconds for which it is as if the victim were stopped: nothing is heard of it, and only then it is
             declared failed. 0: that is declared at once, and its connections are closed.
     """

@@ -384,7 +384,7 @@ def of_rank(case: Case) -> bool:
 
 
 def culprits(world: World) -> set[int]:
-    """Return the ranks of which an error may speak."""
+    """Return the ranks that an error may name."""
     if of_rank(world.case):
         return {world.case.rank}
     return set(world.link or ()) if world.case.fault in ("lost", *OF_LINKS) else set()

@@ -317,7 +317,7 @@ def lie(seed: int) -> None:
 
 
 def talk(simulated: SimulatedWire, endpoints: Sequence[Endpoint]) -> None:
-    """Let two ranks exchange messages of all sorts on a communicator that nobody has named."""
+    """Let two ranks exchange messages of all kinds on a communicator without a name."""
     if any(endpoint.protocol.aborted is not None for endpoint in endpoints):
         return
     for n in (1, 1000, 100_000):

@@ -48,7 +48,7 @@ class _Text(str):
 
 
 class Hostile:
-    """An object of which every method raises."""
+    """An object whose methods all raise."""
 
     __class__ = property(_refuse)  # type: ignore[assignment]
 

@@ -142,7 +142,7 @@ class Program:
         """Run the program of one rank.
 
         Raises:
-            AssertionError: a result is not that of the model.
+            AssertionError: a result differs from the model's.
         """
         rank = Rank(comm)
         for event in self.of(comm.rank):

@@ -1,4 +1,4 @@
-"""The other forms of the calls between neighbours: those that do not block, and those that are prepared."""
+"""The other forms of the calls between neighbours: nonblocking and persistent ones."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def copied(source: Path, out: Path, size: int = 3, **options: Any) -> list[CopyR
 
 
 def mixed_tree(root: Path) -> Path:
-    """Make a tree of which some pieces get shorter, and some do not."""
+    """Make a tree in which some pieces get shorter, and some do not."""
     make_tree(root, 3_000_000)
     (root / "text").write_bytes(b"".join(b"%d " % number for number in range(900_000)))
     (root / "zeros").write_bytes(bytes(3 * CHUNK + 17))

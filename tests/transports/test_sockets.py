@@ -1,4 +1,4 @@
-"""The transport on the kernel's sockets keeps the laws of all, and those of its own."""
+"""The transport on the kernel's sockets keeps the laws of all transports, and laws of its own."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def pair() -> Iterator[tuple[ZeroMQTransport, ZeroMQTransport]]:
 
 @pytest.fixture
 def outside() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    """The sockets of somebody who is not in the job."""
+    """The sockets of a stranger to the job."""
     context = zmq.Context()
     yield context
     context.destroy(linger=0)

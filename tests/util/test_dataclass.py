@@ -1,4 +1,4 @@
-"""Our dataclasses behave as those of the standard library do."""
+"""Our dataclasses behave as the standard library's do."""
 
 from __future__ import annotations
 

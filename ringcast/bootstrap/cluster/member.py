@@ -145,7 +145,7 @@ class Member:
             raise wrong
 
     def _failed(self, error: BaseException, returned: bool, late: bool) -> Outcome:
-        """Return the outcome of a rank that an error has ended; no other rank waits for this one any more."""
+        """Revoke all communicators of the run, so that no rank waits for this one; return its outcome, the error."""
         endpoint = self._world.endpoint
         BaseException.with_traceback(error, _from_program(trace_of(error)))  # its class may have methods of its own
         failure = Failure.of(error, whole=all_frames_wanted())

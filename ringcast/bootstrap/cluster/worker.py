@@ -30,7 +30,7 @@ from ringcast.config.worker import let_bars_be_drawn
 
 
 class _Worker:
-    """The calls of this process. A thread reads them, which notices an interrupt, or the end of the caller, at once."""
+    """The calls of this process. A thread reads them, so an interrupt, or the end of the caller, is noticed at once."""
 
     def __init__(self, connection: socket.socket, folder: Path) -> None:
         self._folder = folder

@@ -78,7 +78,7 @@ def work(comm: ringcast.Communicator, kind: int) -> None:
 
 
 def recover(comm: ringcast.Communicator, times: int, seed: str) -> None:
-    """Be interrupted so many times, and miss nobody afterwards."""
+    """Be interrupted so many times, and find all ranks afterwards."""
     signal.signal(signal.SIGALRM, ring)
     plan, chance, all_caught, size = random.Random(seed), random.Random(f"{seed} {comm.rank}"), 0, comm.size
     while all_caught < times:

@@ -22,7 +22,7 @@ JOINED = ringcast.Op(lambda a, b: a + b * 0.1, name="joined")  # neither commuta
 
 
 def values(rank: int, size: int, kind: str) -> np.ndarray[Any, Any]:
-    """Return numbers of which every order of adding gives other bits."""
+    """Return numbers whose sum has other bits in every order."""
     rng = np.random.default_rng([rank, size])
     numbers = rng.standard_normal(size) * 10.0 ** rng.integers(-3, 4, size)
     return numbers.astype(kind) if kind != "D" else numbers + 1j * numbers[::-1]
