@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from ringcast.errors import RunFailed
 
 def read_report(file: Path) -> dict[str, Any]:
     """Return the launcher's report; if it ended before it could write one, a report of exit code 1 without a rank."""
-    try:
-        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {"exit_code": 1, "rank": None}
-    return told
+    with suppress(FileNotFoundError):
+        if text := file.read_text(encoding="utf-8"):
+            told: dict[str, Any] = json.loads(text)
+            return told
+    return {"exit_code": 1, "rank": None}
 
 
 def failure(output: str, code: int, report: dict[str, Any]) -> RunFailed:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from ringcast.commands.bench.bed import Bed
+from ringcast.monitoring import jobs
 from support import sshd
 from support.beds import on, run_on
+from support.patience import patience
 
 BEGIN = """
 import os, signal, threading, time
@@ -148,11 +150,18 @@ def test_a_host_that_cannot_be_reached_is_named(three: Bed, tmp_path: Path) -> N
     assert processes(three, 0) == ""
 
 
-def test_a_caller_that_is_killed_leaves_nothing_on_any_host(three: Bed, tmp_path: Path) -> None:
+def folders() -> set[Path]:
+    """Return the folders of clusters; the hosts share their file systems."""
+    return {folder for base in jobs.places() for folder in Path(base).glob("ringcast-cluster-*")}
+
+
+@pytest.mark.parametrize("hosts", ["h0,h1:2", "h1:3"])
+def test_a_caller_that_is_killed_leaves_nothing_on_any_host(three: Bed, tmp_path: Path, hosts: str) -> None:
+    before = folders()
     (tmp_path / "program.py").write_text(
         BEGIN
-        + textwrap.dedent("""
-        ranks = ringcast.cluster(hosts="h0,h1:2")
+        + textwrap.dedent(f"""
+        ranks = ringcast.cluster(hosts="{hosts}")
         ranks.run(lambda comm: os.kill(os.getppid(), 0) or comm.barrier())
         os.kill(os.getpid(), signal.SIGKILL)
         """)
@@ -160,4 +169,5 @@ def test_a_caller_that_is_killed_leaves_nothing_on_any_host(three: Bed, tmp_path
     assert run_on(three, 0, [sys.executable, str(tmp_path / "program.py")]).returncode != 0
     for host in 0, 1:
         gone = "while ps -A -o args= | grep -q '[r]ingcast.bootstrap.cluster'; do sleep 0.1; done"
-        assert run_on(three, host, ["timeout", "60", "sh", "-c", gone]).returncode == 0
+        assert run_on(three, host, ["timeout", str(patience(60)), "sh", "-c", gone]).returncode == 0
+    assert folders() <= before

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ringcast._util import socket_path
 from ringcast.bootstrap.cluster.call import Call, packed
@@ -64,6 +64,8 @@ class ProcessRanks:
         screens = Screen("stdout"), Screen("stderr")
         self._streams = [tuple(Stream(rank, screen) for screen in screens) for rank in range(self._size)]
         self._launcher: subprocess.Popen[bytes] | None = None
+        # Of the launcher; without names, as nothing would remove them after the end of a caller that is killed.
+        self._report, self._said = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed by `close`
         self._waking, self._woken = os.pipe()[::-1]
         for end in self._waking, self._woken:
             os.set_blocking(end, False)
@@ -85,21 +87,28 @@ class ProcessRanks:
             raise UsageError(f"no folder is fit for the sockets of a cluster; {socket_path.REMEDY}")
         self._folder = Path(tempfile.mkdtemp(prefix="ringcast-cluster-", dir=bases[0]))  # mode 0700: pickles are safe
         settings = pickle.dumps((sys.path, width("stderr")))
-        (self._folder / SETTINGS).write_bytes(settings)
         for number, host in enumerate(hosts):
             self._connect(host.name, [each.rank for each in self._placed if each.node == number], settings)
+        if any(isinstance(each, HereRanks) for each in self._hosts):
+            (self._folder / SETTINGS).write_bytes(settings)
+        else:
+            self._folder.rmdir()  # ranks of this host alone would remove it
         away = sum(isinstance(each, ThereRanks) for each in self._hosts)
         self._await(Kind.READY, away, interrupts)
         # -P: files of the working directory shadow none of our modules, nor Python's own.
-        command = [sys.executable, "-P", "-m", "ringcast_launcher", "--json-report", str(self._report)]
+        command = [sys.executable, "-P", "-m", "ringcast_launcher", "--json-report", str(_path(self._report))]
         command += _where(hosts)
         command += ["python", "-P", "-m", "ringcast.bootstrap.cluster.worker", str(self._folder)]
         command += [",".join(str(each.rank) for each in self._placed if each.local_rank == 0)]
-        with open(self._folder / "said", "wb") as said:
-            # In a process group of its own Ctrl-C does not reach it: this process decides on the fate of the ranks.
-            self._launcher = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0
-            )
+        # In a process group of its own Ctrl-C does not reach it: this process decides on the fate of the ranks.
+        self._launcher = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            process_group=0,
+            pass_fds=[self._report.fileno()],
+        )
         self._await(Kind.JOINED, self._size, interrupts)
 
     def _connect(self, host: str, ranks: list[int], settings: bytes) -> None:
@@ -132,10 +141,6 @@ class ProcessRanks:
                 raise self._verdict(0)
             if time.monotonic() > until:
                 raise self._verdict(0, f"the ranks did not start within {START:g} s")
-
-    @property
-    def _report(self) -> Path:
-        return self._folder / "report"
 
     def prepare(self, fn: Callable[..., Any], args: Sequence[Any]) -> Call:
         return packed(fn, args)
@@ -238,9 +243,9 @@ class ProcessRanks:
         with suppress(OSError):
             self._drain()
         printed = [line for stream in self._streams[rank] for line in stream.tail]
-        lines = (self._folder / "said").read_text(errors="replace").splitlines(keepends=True)
+        lines = _path(self._said).read_text(errors="replace").splitlines(keepends=True)
         said = "".join(line for line in lines if not line.startswith(SHARED))  # that is no part of the error
-        told = read_report(self._report)
+        told = read_report(_path(self._report))
         if told["rank"] is None and not otherwise:
             before, _, last = said.rstrip().rpartition("\n")
             return RunFailed(rank, last or "ringcast-launch ended without an output", before)
@@ -261,8 +266,15 @@ class ProcessRanks:
             host.close()
         for end in self._waking, self._woken:
             os.close(end)
+        for file in self._report, self._said:
+            file.close()
         if self._folder != Path(os.devnull):
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _path(file: IO[bytes]) -> Path:
+    """Return a path by which this process, or one that inherits the file, opens it at its beginning."""
+    return Path(f"/dev/fd/{file.fileno()}")
 
 
 def _where(hosts: Sequence[Host]) -> list[str]:
