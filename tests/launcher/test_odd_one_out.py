@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,18 @@ def test_where_all_differ_all_are_shown() -> None:
     assert "it made #2 scan at prog.py:7, where ranks 1, 2 made barrier or gather at prog.py:7" in (
         explained(noticed(0), records(*calls)).how
     )
+
+
+def test_the_last_message_that_was_not_taken_is_named_with_its_line() -> None:
+    done = {"state": "done", "op": "", "dtype": ""}
+    sends = [
+        entry(0, 1, collective="send", shape=f"(to {to}, tag {tag})", **done) for to, tag in ((1, 5), (1, 6), (2, 7))
+    ]
+    untaken = Verdict(1, 1, "failed: it finished without taking a message of rank 0; every message needs a recv")
+    found = explained(untaken, records(tuple(sends), (), ()))
+    assert found == replace(untaken, how=f"{untaken.how}; the last one: send (to 1, tag 6) at prog.py:7")
+    for unknown in records((), (), ()), [None, None, None], []:
+        assert explained(untaken, unknown) == untaken
 
 
 def test_where_there_was_no_mismatch_nothing_is_changed() -> None:

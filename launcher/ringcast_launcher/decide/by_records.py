@@ -4,11 +4,14 @@ After a mismatch, name the ranks whose call differs from most others'. Two ranks
 wrong, and chance decides which two meet first. But all ranks have recorded their calls: the largest group made the
 intended call, if no other group is as large. Else all sides are named, and the lowest rank stands for them.
 
+After a message that its rank has not taken, say where its sender sent the last one.
+
 After a timeout of the job, say which ranks wait for which.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from os.path import basename
@@ -22,6 +25,7 @@ from ringcast_launcher.decide.supervisor import TIMED_OUT
 from ringcast_launcher.decide.verdict import Verdict
 
 _SIGNS = (MISMATCH, "it finished without taking", "still communicated with it")  # the others: in the last call
+_UNTAKEN = re.compile(r"it finished without taking .* of rank (\d+)")
 _CAUGHT = " (raised in "
 _CHOSEN = ("algorithm", "nblocks")  # often by ringcast, from the other facts
 _FACTS = ("op", "dtype", "shape", "root", *_CHOSEN)
@@ -36,7 +40,18 @@ def explained(verdict: Verdict, flights: Flights) -> Verdict:
     if not any(sign in verdict.how for sign in _SIGNS):
         return verdict
     row = _row(flights, verdict.rank)
-    return verdict if row is None else _mismatch(verdict, row)
+    if row is not None:
+        return _mismatch(verdict, row)
+    sent = _last_message(flights, verdict.rank, verdict.how)
+    return replace(verdict, how=f"{verdict.how}; {sent}") if sent else verdict
+
+
+def _last_message(flights: Flights, rank: int, how: str) -> str:
+    """Return in words the last message that a rank got from the one of which it took too few; empty if not known."""
+    found = _UNTAKEN.search(how)
+    flight = flights[source] if found and (source := int(found[1])) < len(flights) else None
+    sends = [entry for entry in flight.entries if entry.shape.startswith(f"(to {rank},")] if flight else []
+    return f"the last one: {name(sends[-1])} at {_place(sends[-1])}" if sends else ""
 
 
 def _mismatch(verdict: Verdict, row: Row) -> Verdict:
