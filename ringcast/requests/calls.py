@@ -28,7 +28,11 @@ class Calls(Caller):
         """Make the call that has the name of the calling method, and return its result."""
         method = sys._getframe(1)
         user = method.f_back
-        operation, site = method.f_code.co_name, (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
+        site = (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
+        return self._make(method.f_code.co_name, steps, timeout, site)
+
+    def _make(self, operation: str, steps: Steps[Result], timeout: float | None, site: Site) -> Result:
+        """Make the call of this name, and return its result."""
         timeout = self._enter(operation, timeout)
         endpoint = self._group.endpoint
         if endpoint.requests:

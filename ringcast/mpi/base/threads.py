@@ -19,14 +19,19 @@ _OURS: set[threading.Thread] = set()  # the thread that makes calls, and ringcas
 
 
 def enter(caller: Caller, operation: str) -> float | None:
-    """Return how long a call may take, where any thread may make it.
+    """Return the time limit of a call, which any thread may make.
 
     Raises:
         RingcastError: the communicator makes no calls any more.
     """
+    let_threads_call(caller)
+    return caller._enter(operation)
+
+
+def let_threads_call(caller: Caller) -> None:
+    """Have the engine of a rank shared, if the program has several threads now."""
     if not _OURS.issuperset(by_number.values()):
         _share(caller)
-    return caller._enter(operation)
 
 
 def _share(caller: Caller) -> None:

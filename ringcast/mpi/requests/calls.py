@@ -12,13 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ringcast._util.safe_text import is_a
-from ringcast.engine.drive import drive
 from ringcast.engine.execute import Steps
-from ringcast.errors import FAILURES, RingcastError
+from ringcast.errors import RingcastError
 from ringcast.mpi.base.exceptions import Exception, translated
 from ringcast.mpi.base.failing import Outcome, fail
-from ringcast.mpi.base.threads import enter
+from ringcast.mpi.base.threads import let_threads_call
 from ringcast.mpi.handles.handle import Handle
 from ringcast.mpi.handles.status import Status
 from ringcast.mpi.requests.request import Prequest, Request
@@ -92,11 +90,9 @@ def run(comm: Any, operation: str, steps: Steps[Any], site: Site) -> Any:
     """
     caller = comm._caller
     try:
-        timeout = enter(caller, operation)
-        result = drive(caller._group.endpoint, steps, timeout, site)
+        let_threads_call(caller)
+        result = caller._make(operation, steps, None, site)
     except RingcastError as error:
-        if is_a(error, FAILURES):
-            caller._raised(error, operation, site)
         fail(comm, translated(error), error)
     except Exception as error:  # MPI's own: the error handler of the communicator acts on it
         fail(comm, error)
