@@ -151,7 +151,7 @@ def test_a_job_has_a_port_a_number_and_a_short_name(job: str) -> None:
         (STEP | {"SLURM_PROCID": "8"}, "rank 8 of 8"),
         (STEP | {"SLURM_PROCID": "-1"}, "SLURM_PROCID='-1'"),
         (STEP | {"SLURM_STEP_NODELIST": "n[8-"}, "not a list"),
-        (STEP | {"HOME": ""}, "nothing tells where they meet"),
+        (STEP | {"HOME": ""}, "no variable says where the ranks meet"),
         (PMI, r"export RINGCAST_DIR=\$\(mktemp -d\)"),
         (TORCHRUN | {"MASTER_ADDR": ""}, "RANK and WORLD_SIZE: this is rank 1 of 4, but"),
         ({"JOB_COMPLETION_INDEX": "0"}, "(?s)subdomain: ringcast.*clusterIP: None"),

@@ -457,7 +457,7 @@ BED = ("--hosts-bed", "3x100mbit")
         (("--peers", "gloo,numpy", *BED), "--peers numpy: memory has no links"),
         (("--peers", "gloo,nccl", *BED), "there is no peer 'nccl'; known are openmpi"),
         (("--hosts-bed", "eight"), "eight"),
-        (("bcast", "--hosts-bed", "1x100mbit"), "one host has nobody to talk to; make it 2 or more"),
+        (("bcast", "--hosts-bed", "1x100mbit"), "one host cannot communicate; take 2 or more"),
         (("--config", "/nowhere.toml", *BED), "/nowhere.toml: the configuration file cannot be read"),
         (("bcast", "--algorithm", "rng", *BED), "known are circulant"),
         (("bcast", "--distribution", "all", *BED), "--distribution is for allgatherv and alltoallv, which are not"),
