@@ -32,8 +32,8 @@ from ringcast_launcher.plan.job import (
     USAGE,
     JobError,
 )
+from ringcast_launcher.run.attempts import run
 from ringcast_launcher.run.last_words import say_last
-from ringcast_launcher.run.loop import run
 from ringcast_launcher.system.signals import accept_all
 
 LEAST_STALL, MOST_STALL = 4.0, 86400.0  # seconds; ranks are looked at after three without a sign of life

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -26,7 +26,6 @@ from ringcast.control.events import AllJoined as AllJoined
 from ringcast.control.events import Joined
 from ringcast.monitoring import flight_record, jobs
 from ringcast.monitoring.rank_state import States
-from ringcast.net.fd_limits import CROWD, OTHERS, allow_files, raise_files
 from ringcast.procs.liveness import Computing, Hung, Judgement, LivenessMonitor, limits_of
 from ringcast.procs.portable import signal_name
 from ringcast.wire import flight
@@ -62,7 +61,6 @@ from ringcast_launcher.hosts.messages import (
     HostFinished,
     HostLost,
     InputTaken,
-    JobEnd,
     Output,
     ProcessActivity,
     Progress,
@@ -77,16 +75,11 @@ from ringcast_launcher.output.status_line import Status
 from ringcast_launcher.output.streams import Outputs
 from ringcast_launcher.plan.job import Job, apart_text, check_stdin, control_addresses, elsewhere, transport_text
 from ringcast_launcher.run import last_words as report
-from ringcast_launcher.run.connect_hosts import connected_hosts
 from ringcast_launcher.run.input_feed import InputFeed
 from ringcast_launcher.run.ps_server import PsServer
 from ringcast_launcher.run.start import start_workers
 from ringcast_launcher.run.status_poll import ProgressPoll, StatePoll
-from ringcast_launcher.system.child import subreaper
-from ringcast_launcher.system.job_dir import job_directory
-from ringcast_launcher.system.signals import CAUGHT, ENDING, PASSED_ON, asks_for_states, caught, noted
-from ringcast_launcher.system.terminal import kept_modes
-from ringcast_launcher.system.watchdog import Watchdog
+from ringcast_launcher.system.signals import ENDING, PASSED_ON, asks_for_states, caught
 
 if TYPE_CHECKING:
     from ringcast_launcher.hosts.remote_host import RemoteHost
@@ -94,86 +87,9 @@ if TYPE_CHECKING:
 ANSWER = 3.0  # seconds in which all hosts must answer a query
 FINISH = 10.0  # seconds in which all hosts must end their processes, on busy machines too
 EARLY = 1.0  # seconds in which ranks only import modules, unless they have joined or written something
-SETTLE = 1.0  # seconds for our output to be written before the other nodes get the end of the job
 
 
-def run(job: Job) -> JobReport:
-    """Run the job to its end, with restarts; print errors on standard error, or in `job.last_words`; return the report.
-
-    Raises:
-        JobError: the job could not be started; no process is left.
-    """
-    writer, start, attempt = Writer(), time.monotonic(), 0
-    try:
-        with (
-            noted((*CAUGHT, signal.SIGTSTP, signal.SIGPIPE)) as signals,
-            subreaper(),
-            kept_modes(2),
-        ):
-            while True:
-                settings = replace(job.settings, restart=attempt)
-                end, words, again = _run_once(replace(job, settings=settings), writer, signals, start)
-                if not again:
-                    break
-                attempt += 1
-                words += f"ringcast-launch: starting the job afresh (restart {attempt} of {job.max_restarts})\n"
-                writer.put(2, words.encode("utf-8", "replace"))
-    finally:
-        writer.close()  # the usual signal handlers are back: Ctrl-C ends the wait for a reader that never reads
-    lost = "".join(f"ringcast-launch: {escaped(cause)}\n" for cause in writer.losses.causes)
-    with suppress(OSError):  # standard error itself may be lost
-        report.say_last(lost + words, job.last_words)
-    return end.but_for(writer.losses)
-
-
-def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[JobReport, str, bool]:
-    """Run the job once; return its report, the text to print, and whether to restart it."""
-    with ExitStack() as stack:
-        watchdog = stack.enter_context(Watchdog(job.environment))
-        directory = stack.enter_context(job_directory())
-        watchdog.tell("directory", directory)
-        _allow_files(job)
-        limit = StartDeadline(job.settings.start_timeout, start=start, timeout=job.timeout)
-        show = writer.show if len(job.nodes) > 1 and can_redraw(2, job.environment) else None
-        try:
-            job, remotes, here = stack.enter_context(connected_hosts(job, watchdog, signals, limit, show))
-        finally:
-            if show is not None:
-                show("")
-        _allow_files(job)  # with --nnodes the other nodes' ranks are known only now
-        context = stack.enter_context(zmq.Context())
-        local_host = LocalHost(directory, watchdog, {}, stdin=0)
-        stack.callback(local_host.close)
-        running = _Running(job, writer, signals, context, directory, local_host, remotes, here, start, limit)
-        stack.enter_context(running)
-        verdict = running.until_verdict()
-        end = running.report(verdict)
-        failed = verdict.rank is not None and not running.asked_to_end
-        again = failed and job.settings.restart < job.max_restarts
-        if remotes:
-            writer.settle(SETTLE)  # the other nodes end with the same code
-            over = _over(end.but_for(writer.losses), again)
-            for remote in remotes:
-                remote.end_job(over)
-    return end, running.last_words + end.last_words(running.error_of_cause, job.argv), again
-
-
-def _over(end: JobReport, again: bool) -> JobEnd:
-    """Return the message about the job's end for the launchers on other nodes: the exit code, and the last line."""
-    return JobEnd(end.exit_code, "".join(end.last_words().splitlines(keepends=True)[-1:]), again)
-
-
-def _allow_files(job: Job) -> None:
-    """Let the launcher open a connection, two pipes and two files for each rank, and three pipes for each host.
-
-    Raises:
-        RendezvousError: the system does not allow the files that the job needs at least.
-    """
-    allow_files(OTHERS + CROWD + 5 * job.size + 3 * len(job.nodes))
-    raise_files(job.size)
-
-
-class _Running:
+class Running:
     """A job from the start of its first worker to the end of its last; a context manager that closes everything."""
 
     def __init__(
@@ -245,7 +161,7 @@ class _Running:
             continue_on_failure=job.continue_on_failure,
         )
 
-    def __enter__(self) -> _Running:
+    def __enter__(self) -> Running:
         try:
             self._start()
         except BaseException:
