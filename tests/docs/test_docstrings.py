@@ -17,6 +17,7 @@ import pytest
 
 import ringcast
 import ringcast.communicator
+import ringcast_launcher
 from ringcast import errors
 from ringcast.communicator import Communicator
 from ringcast.ops import Op
@@ -127,3 +128,20 @@ def attributes(kind: type) -> set[str]:
         return set()
     nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(kind))))
     return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+
+
+OPENING = re.compile(r"(What|Who|Whose|Which|Where)\b")
+STILTED = re.compile(r"\b(of which|of whom|those (that|who|of)|that of|somebody|nobody|(is|are|was|were|be) told)\b")
+ALLOWED = 20  # lines with such words in all packages
+
+
+def test_docstrings_are_sentences_with_a_subject() -> None:
+    """A docstring names its subject by a noun: it does not begin with a question word, and has few such relatives."""
+    lines = []
+    for path in (path for package in (ringcast, ringcast_launcher) for path in Path(package.__path__[0]).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node) or ""
+                assert not OPENING.match(text), f"{path}: {text}"
+                lines += [f"{path}: {line}" for line in text.splitlines() if STILTED.search(line)]
+    assert len(lines) <= ALLOWED, "\n".join(lines)
