@@ -175,6 +175,6 @@ def test_what_cannot_be_simulated_is_said(capsys: pytest.CaptureFixture[str], tm
         capsys, "bcast", "-n", "100000", "--nblocks", "100", "--network", "ring"
     )
     assert "no file can be written there" in refused(capsys, "bcast", "--plot", str(tmp_path / "none/a.png"))
-    assert "of which a barrier has none" in refused(capsys, "barrier", "--plot", str(tmp_path / "a.png"))
+    assert "but a barrier has no bytes" in refused(capsys, "barrier", "--plot", str(tmp_path / "a.png"))
     with pytest.raises(SystemExit):
         cli.main(["simulate", "brodcast"])
