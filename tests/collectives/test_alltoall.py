@@ -305,7 +305,7 @@ def test_results_in_place(jobs: Jobs, kind: str, row: int) -> None:
         ),
         (
             lambda c: c.alltoallv(np.ones(3), [1, 1, 1], [2, 2, 2]),
-            "recvcounts: expected 1 at .*, what this rank has for",
+            "recvcounts: expected 1 at .*, the rows of this rank for itself",
         ),
         (lambda c: c.alltoallv("abc", [1, 1, 1]), "value: expected an array of 1 dimension or more, got str"),
         (lambda c: c.alltoallv([1, 2, 3], [1, 1, 1], out=np.ones(3)), "out: expected None"),

@@ -44,6 +44,7 @@ def test_the_way_to_a_directory_may_be_closed_to_readers(tmp_path: Path) -> None
     (tmp_path / "way" / "end").mkdir(parents=True)
     (tmp_path / "way").chmod(0o311)
     assert is_at(open_folder(tmp_path / "way" / "end"), tmp_path / "way" / "end")
+    (tmp_path / "way").chmod(0o755)  # or its owner could not remove the directory of the tests
 
 
 def test_a_way_without_end_a_file_and_nothing_are_errors(tmp_path: Path) -> None:
