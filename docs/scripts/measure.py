@@ -6,6 +6,7 @@ python docs/scripts/measure.py growth                  CPU per rank of merge_sor
 python docs/scripts/measure.py recorder                what the flight recorder takes for an operation
 python docs/scripts/measure.py rendezvous              from the last Hello until all of 64 ranks have the roster
 python docs/scripts/measure.py enter                   from Enter to the first line of four ranks, and past a barrier
+python docs/scripts/measure.py job                     processor time of jobs of four ranks beside imports of numpy
 python docs/scripts/measure.py cluster                 runs of an empty function by a cluster of four ranks
 python docs/scripts/measure.py start                   64 ranks until their first line, beside 64 imports of numpy
 ringcast-launch -n 4 docs/scripts/measure.py watching  allreduce with and without the flight recorder, in turn
@@ -28,6 +29,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 
@@ -62,8 +64,22 @@ RUNS = 300  # of a function, by a cluster
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    repeated = rounds, schedules, growth, recorder, rendezvous, enter, cluster, start, watching, calls, forms, merge
-    actions = {action.__name__: action for action in repeated}
+    repeated = (
+        rounds,
+        schedules,
+        growth,
+        recorder,
+        rendezvous,
+        enter,
+        job,
+        cluster,
+        start,
+        watching,
+        calls,
+        forms,
+        merge,
+    )
+    actions = {action.__name__: action for action in (*repeated, merge)}
     parser.add_argument("what", choices=(*actions, "memory"))
     parser.add_argument("--repeat", type=int, default=20, help="how often; but memory is measured once (default 20)")
     options = parser.parse_args()
@@ -204,6 +220,7 @@ def last_to_join(address: str, p: int) -> float:
     return end - begin
 
 
+ALLREDUCE = "import numpy, ringcast; ringcast.init().allreduce(numpy.zeros(10))"
 FIRST = """
 import time
 first = time.time()
@@ -237,6 +254,29 @@ def moments(p: int) -> tuple[float, float, float]:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, text=True)
     first, imported, past = zip(*(map(float, line.split()) for line in done.stdout.splitlines()), strict=True)
     return max(first) - begin, max(imported), max(past) - begin
+
+
+def job(repeat: int) -> None:
+    """Take, in turn, the processor time of four imports of numpy, and of whole jobs of four ranks."""
+    heading(f"least of {repeat}")
+    compileall.compile_dir(Path(ringcast.__file__).parent, quiet=1)  # as an installed package is
+    launch = [str(Path(sys.executable).with_name("ringcast-launch")), "-n", "4", "--transport"]
+    commands = {"4 imports of numpy": [sys.executable, "-c", "import numpy"]}
+    for kind in ("shm", "sockets"):
+        commands[f"{kind}, init"] = [*launch, kind, sys.executable, "-c", "import ringcast; ringcast.init()"]
+        commands[f"{kind}, allreduce"] = [*launch, kind, sys.executable, "-c", ALLREDUCE]
+    times = [[seconds_of(command) for command in commands.values()] for _ in range(repeat)]
+    for name, least_time in zip(commands, map(min, zip(*times, strict=True)), strict=True):
+        print(f"{name}: {(4 if name.startswith('4') else 1) * least_time * 1e3:.0f} ms")
+
+
+def seconds_of(command: Sequence[str]) -> float:
+    """Return the processor time of a command and of all that it waits for; each process has one thread for numpy."""
+    before = getrusage(RUSAGE_CHILDREN)
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    after = getrusage(RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def cluster(repeat: int) -> None:
