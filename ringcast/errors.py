@@ -7,6 +7,7 @@ and the round where these are known, and says what to do.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ringcast._util.dataclass import dataclass
@@ -356,6 +357,10 @@ class RunTimeout(RunFailed, TimeoutError):
         rank = ranks[0] if first is None else first
         super().__init__(rank, f"the run did not finish within {seconds:g} s; {facts}", remote_traceback)
         self.ranks, self.seconds, self.running, self.waits = ranks, seconds, running, waits
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = self.ranks, self.seconds, self.remote_traceback, self.running
+        return partial(type(self), first=self.rank, waits=self.waits), arguments
 
 
 class ScheduleError(RingcastError):

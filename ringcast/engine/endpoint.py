@@ -206,7 +206,7 @@ class Endpoint:
     def fail(self, op: Operation, error: BaseException) -> None:
         """Abort an operation: its peers are refused, and the communicator ends with `error` on all ranks.
 
-        The end of a ballot concerns no other rank, nor does the end of an exchange whose peer is gone.
+        The end of a ballot concerns no other rank, nor does an exchange that has ended as its peer is gone.
         """
         if self.silent or is_a(error, ObjectsRefused):
             return  # all has been said; or nothing is under way, and all ranks refuse alike
@@ -214,7 +214,7 @@ class Endpoint:
         if isinstance(op, Ballot):
             self.protocol.ballots.end(op)
             return
-        if op.number == P2P and is_a(error, PeerFailed) and not self.protocol.revoked(op.context):
+        if error is op.lost and not op.pending:
             return
         self.protocol.fail(op, error)
         self.flush()

@@ -158,7 +158,7 @@ class Aborter:
     def gone(self, op: Operation, peer: int) -> bool:
         """End `op`, which needs `peer`, if that has failed, or has left and nothing more comes; return whether it has.
 
-        An exchange gives up nothing but itself. A message whose other end waits for it is completed before.
+        An exchange gives up nothing but itself, after its transfers with other ranks have ended.
         """
         if peer in self._errors.failed:
             error = self._errors.peer_failed(peer, op.where)
@@ -171,13 +171,11 @@ class Aborter:
             self.invalidate(op.context, error)
             return True
         op.lost = op.lost or error
-        for transfer in list(op.pending):
-            unmet = isinstance(transfer, Receive) and transfer.total is None
-            if unmet or peer in awaited(transfer):
-                self._drop(transfer)
-                if isinstance(transfer, Receive) and unmet:
-                    state.withdraw(transfer)
-                op.complete(transfer)
+        for transfer in [transfer for transfer in op.pending if peer in awaited(transfer)]:
+            self._drop(transfer)
+            if isinstance(transfer, Receive) and transfer.total is None:
+                state.withdraw(transfer)
+            op.complete(transfer)
         self._budget.go_on()
         self._receiving.release()
         return True

@@ -17,7 +17,7 @@ from ringcast.protocol.operations import Operation, Receive
 from ringcast.transports.base import Frame, Loan
 from ringcast.wire.call import Call, Site
 from ringcast.wire.failure import Broken
-from ringcast.wire.header import CALLS, CTS, DATA, DONE, OF_NO_CALL, P2P, STAGES, Header, call_of, made
+from ringcast.wire.header import CALLS, CTS, DATA, DONE, EAGER, OF_NO_CALL, P2P, STAGES, Header, call_of, made
 
 NAMED = 4096  # communicators that a peer may name before this rank has registered them
 OVER = 4096  # communicators that all members have freed, whose late messages can be recognised
@@ -203,10 +203,13 @@ class Context:
             self.mail.tagged.cancel((recv.peer, recv.ordinal), recv)
 
     def forget(self, peer: int) -> None:
-        """Drop the messages of `peer` that no receive has met, for operations that this rank has not begun."""
+        """Drop the messages of `peer` that no receive has met, except whole ones that a receive can still take."""
         for number, mail in list(self.mail.items()):
+            if isinstance(mail, TaggedMailbox):
+                mail.forget(peer, lambda waiting: waiting[0].kind != EAGER)
+                continue
             mail.forget(peer)
-            if number != P2P and not any(mail.unclaimed()):  # point-to-point, receives may be posted there
+            if not any(mail.unclaimed()):
                 del self.mail[number]
         for name in [name for name in self.loans if name[0] == peer]:
             del self.loans[name]

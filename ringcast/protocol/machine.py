@@ -187,7 +187,8 @@ class Protocol:
 
     def acknowledge(self, context: int, ranks: frozenset[int]) -> None:
         """Go on without these ranks in receives from any source."""
-        self._contexts[context].acknowledged = ranks
+        if context not in self._contexts.retired:
+            self._contexts[context].acknowledged = ranks
 
     def communicators(self) -> list[int]:
         """Return the numbers of all communicators that are not retired, also of ones that only peers have named."""
@@ -361,10 +362,15 @@ class Protocol:
             RingcastError: see `begin`.
         """
         state = self._usable(context)
+        if self._has_come(state, peer, tag, sink):
+            return True
+        if (failed := self._failed_source(state, peer)) is not None:
+            raise self._errors.peer_failed(failed, None)
+        return False
+
+    def _has_come(self, state: Context, peer: int, tag: int, sink: Sink) -> bool:
         found = state.mail.tagged.peek((peer, tag))
         if found is None:
-            if (failed := self._failed_source(state, peer)) is not None:
-                raise self._errors.peer_failed(failed, None)
             self._lend((peer,) if peer != ANY else [*self._budget.holding])
         return found is not None and self._announce(sink, *found)
 
@@ -399,10 +405,11 @@ class Protocol:
 
     def await_message(self, op: Operation, peer: int, tag: int, sink: Sink) -> None:
         """Wait for a point-to-point message without taking it: `sink` gets its announcement, and nothing else."""
-        if not self.look(op.context, peer, tag, sink):
+        state = self._usable(op.context)
+        if not self._has_come(state, peer, tag, sink):
             recv = Receive(op, peer, tag, sink)
             op.pending.add(recv)
-            self._contexts[op.context].probes.append(recv)
+            state.probes.append(recv)
             self._await_senders(recv)
 
     def cancel(self, op: Operation) -> bool:

@@ -7,6 +7,7 @@ the ordinal, and a receive may leave both open.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from itertools import count
 from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar
@@ -116,11 +117,12 @@ class TaggedMailbox(Generic[Posted, Arrived]):
         if not waiting:
             del self._posted[key]
 
-    def forget(self, source: int) -> None:
-        """Drop all messages of `source` for which no receive was posted."""
+    def forget(self, source: int, lost: Callable[[Arrived], bool]) -> None:
+        """Drop the messages of `source` that are `lost`, and for which no receive was posted."""
         self._list_all()
-        for number, (key, _) in list(self._arrived.get((source, ANY), {}).items()):
-            self._remove(number, key)
+        for number, (key, arrived) in list(self._arrived.get((source, ANY), {}).items()):
+            if lost(arrived):
+                self._remove(number, key)
 
     def unclaimed(self) -> list[Arrived]:
         """Return the messages for which no receive was posted."""

@@ -357,3 +357,27 @@ print(comm.shrink().size)
     )
     found = {"agree": "CollectiveTimeout", "shrink": "PeerFailed", "revoke": "Revoked"}[last]
     assert sorted(done.stdout.splitlines()) == ["0 PeerFailed", f"1 {found}", "2", "2"]
+
+
+def test_an_error_of_a_signals_handler_gives_up_the_call_that_it_interrupts(tmp_path: Path) -> None:
+    """Else a receive that has ended would take the next message."""
+    done = launch(
+        tmp_path,
+        *("-n", "3", *GO_ON),
+        program="""
+if comm.rank == 2:
+    die()
+if comm.rank == 0:
+    signal.signal(signal.SIGALRM, lambda *_: comm.recv(source=2))
+    while not comm.get_failed():
+        pass
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+try:
+    comm.recv(source=1 - comm.rank)
+except (ringcast.PeerFailed, ringcast.Revoked):
+    print(comm.is_revoked)
+print(comm.shrink().size)
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["2", "2", "True", "True"]

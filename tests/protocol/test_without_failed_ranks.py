@@ -187,3 +187,52 @@ def test_a_message_of_which_the_rest_is_lost_ends_its_receive(size: int) -> None
         lose(net, 2)
         assert ended_by(op, 2)
         assert not net.ranks[0]._receiving.transfers
+
+
+@pytest.mark.parametrize("source", [ANY, 2])
+def test_a_small_message_that_has_come_can_be_received_after_its_sender_has_failed(source: int) -> None:
+    net = Net(3, continues=True)
+    send(net, 2, 0, 5)
+    send(net, 2, 0, LARGE)
+    net.run()
+    lose(net, 2)
+    assert net.ranks[0].look(CONTEXT, source, ANY, Open())
+    op, sink = receive(net, 0, source)
+    assert not op.pending
+    assert op.lost is None
+    assert sink.data == content(2, 0, 0, 5)
+    assert ended_by(receive(net, 0, source)[0], 2)  # the rest of the other one is lost
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_other_half_of_an_exchange_ends_before_it_raises(when: str) -> None:
+    net = Net(3, continues=True)
+    if when == "before":
+        lose(net, 2)
+    op, sink = exchange(net, 0), Open()
+    net.ranks[0].send(op, 2, [memoryview(bytes(LARGE))], tag=1)
+    net.ranks[0].receive(op, 1, sink, tag=1)
+    if when == "after":
+        lose(net, 2)
+    assert len(op.pending) == 1
+    send(net, 1, 0, LARGE)
+    arrive(net, 2)
+    assert sink.data == content(1, 0, 0, LARGE)
+    assert ended_by(op, 2)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("source", [ANY, 2])
+def test_a_probe_ends_and_leaves_nothing(source: int, when: str) -> None:
+    net = Net(3, continues=True)
+    protocol = net.ranks[0]
+    if when == "before":
+        lose(net, 2)
+    op = exchange(net, 0)
+    protocol.await_message(op, source, ANY, Open())
+    if when == "after":
+        lose(net, 2)
+    assert ended_by(op, 2)
+    protocol.end(op)
+    assert protocol.under_way() == []
+    assert protocol._contexts[CONTEXT].probes == []

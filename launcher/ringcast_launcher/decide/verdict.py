@@ -201,8 +201,11 @@ def missed(failure: Failure) -> str:
 
     >>> missed(Failure("PeerFailed: rank 1: peer rank 3 failed", blames=(3,)))
     'has ended because of rank 3: it did not catch PeerFailed'
+    >>> missed(Failure("exit code 3", blames=(3,)))
+    'failed: exit code 3'
     """
-    if not failure.blames:
+    ended = failure.cause.startswith(("exit code ", "killed by "))  # as `describe` says of an end without an error
+    if ended or not failure.blames:
         return f"failed: {failure.cause}"
     kind = failure.cause.partition(":")[0]
     return f"has ended because of {ranks_in_words(failure.blames)}: it did not catch {kind}"

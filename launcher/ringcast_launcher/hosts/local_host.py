@@ -286,7 +286,8 @@ class LocalHost:
 
     def _end_remaining(self) -> None:
         """End the remaining processes: SIGTERM, a short wait, SIGKILL."""
-        if not (found := self._everyone()):
+        found = self._everyone() or self._everyone()  # one that forks and ends may escape one look
+        if not found:
             return
         send(found, signal.SIGTERM)
         deadline = time.monotonic() + LAST_CALL
