@@ -1,8 +1,9 @@
 """Describe the algorithms of total exchange; their schedules are in `ringcast.schedules.exchange`.
 
 A block is one of 2p equal parts: p that a rank gives, p that it gets. In alltoallv no rank knows all counts, so the
-model takes equal parts. Only algorithms whose blocks go straight fit it, as no rank has room for others' blocks. The
-model predicts equal times for these; the one with overlapping rounds is faster where parts differ, so it comes first.
+model takes equal parts. Only algorithms that send each block straight to its rank can do alltoallv, as no rank has room
+for others' blocks. The model predicts equal times for them; the one with overlapping rounds is faster where parts
+differ, so it comes first.
 """
 
 from __future__ import annotations

@@ -77,11 +77,11 @@ class Group:
         self.size = len(self.members) or self.endpoint.size
 
     def in_job(self, rank: int) -> int:
-        """Return the rank of the job that has this rank here."""
+        """Return the rank in the job of a rank of this group."""
         return self.members[rank] if self.members else rank
 
     def here(self, rank: int) -> int:
-        """Return the rank here of this rank of the job, which is a member."""
+        """Return the rank in this group of a rank of the job, which has to be a member."""
         return self.members.index(rank) if self.members else rank
 
 

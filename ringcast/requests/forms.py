@@ -107,7 +107,7 @@ def _form(form: Form, call: FunctionType, kind: type, name: str) -> Any:
 
 
 def _way(twin: FunctionType, name: str, finish: Callable[..., Any]) -> Way:
-    """Return the way to make a call; `finish` gets its steps."""
+    """Return a function that makes the steps of a call from its arguments, and passes them to `finish`."""
 
     def way(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: Site) -> Any:
         if "timeout" in kwargs:

@@ -22,7 +22,7 @@ Grid: TypeAlias = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Widened(Schedule):
-    """`inner` on a buffer with the parts `cut`: each slot s of `inner` stands for the slots `pieces[s]`."""
+    """`inner` on another buffer, whose parts are `cut`: slot s of `inner` becomes the slots `pieces[s]` there."""
 
     inner: Schedule
     pieces: tuple[range | tuple[int, ...], ...]

@@ -24,7 +24,7 @@ def trace_of(error: BaseException) -> TracebackType | None:
 
 
 class Translation:
-    """A base of errors of kinds that programs for another library expect: they say what their cause says, if any."""
+    """Base of errors whose class programs for another library expect; a cause, if any, has the same text."""
 
 
 def origin(error: BaseException) -> BaseException:

@@ -11,7 +11,7 @@ from ringcast.procs.portable import nameless_file
 
 
 class PsServer:
-    """The socket; only users who may enter the directory can find it. A connection is a request; nothing waits.
+    """The socket; only users who may enter the directory can find it. A connection is a request; no method blocks.
 
     Raises:
         OSError: there can be no socket in that directory.

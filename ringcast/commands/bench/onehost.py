@@ -28,7 +28,7 @@ class OneHost:
     meter: Meter | None = None
 
     def __init__(self, size: int, folder: Path) -> None:
-        """Start `size` ranks of each system; `folder` is for files of the peers while their ranks live."""
+        """Each launch will start `size` ranks of a system; `folder` holds files of the peers while their ranks live."""
         self.size = size
         self._folder = folder
 

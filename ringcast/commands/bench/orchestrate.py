@@ -65,7 +65,7 @@ class Site(Protocol):
 
 @dataclass
 class Contestant:
-    """A system, its job, the command that started it, and the problem by which it has lost its job."""
+    """A measured system: its job, the command that started it, and the problem for which it was dropped."""
 
     name: str
     job: BenchJob | None = None

@@ -1,4 +1,4 @@
-"""Define the question to one machine: the job that it should be fit for."""
+"""Define the question of a doctor to one machine: whether it is fit for this job."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class MemberCalls(CommHandle):
 
 
 def _met(group: CoreGroup, peers: CoreGroup, remote_leader: int, tag: int) -> Steps[Array]:
-    """Have the leaders exchange a new context and their ranks; return the array for `_two_sided`, equal on both."""
+    """Have the two leaders exchange a new context and the ranks of their groups; return the array for `_two_sided`."""
     members = [group.in_job(rank) for rank in range(group.size)]
     mine = np.array([fresh(group), *members], np.uint64)
     theirs = yield from point_to_point.sendrecv(peers, mine, remote_leader, remote_leader, tag)

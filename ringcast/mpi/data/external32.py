@@ -44,7 +44,7 @@ def size_of(definition: Definition) -> int:
 
 @lru_cache
 def _formats(definition: Definition) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Return the dtypes of an element without gaps: as it is here, and as external32."""
+    """Return two dtypes of an element without gaps: the native one, and external32."""
     native: list[tuple[str, Any, tuple[int, ...]]] = []
     external: list[tuple[str, Any, tuple[int, ...]]] = []
     for i, (code, count) in enumerate(items_of(definition)):
