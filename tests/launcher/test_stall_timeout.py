@@ -17,7 +17,7 @@ import ctypes
 import ringcast
 comm = ringcast.init()
 if comm.rank == comm.size - 1:
-    ctypes.PyDLL(None).sleep(14)  # unlike CDLL, it keeps the interpreter's lock
+    ctypes.PyDLL(None).sleep(SECONDS)  # unlike CDLL, it keeps the interpreter's lock
 print(comm.allreduce(1))
 """
 
@@ -31,10 +31,10 @@ def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.long
 def test_a_native_wait_of_14_s(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text(HOLD)
+    program.write_text(HOLD.replace("SECONDS", str(int(patience(14)))))
     sizes = 1, 2, 3
     with ThreadPoolExecutor(2 * len(sizes)) as pool:  # all of them wait
-        patient = [pool.submit(launch, "-n", str(p), "--stall-timeout", "60", str(program)) for p in sizes]
+        patient = [pool.submit(launch, "-n", str(p), "--stall-timeout", "86400", str(program)) for p in sizes]
         short = [pool.submit(launch, "-n", str(p), str(program)) for p in sizes]
     for p, done in zip(sizes, (future.result() for future in patient), strict=True):
         assert (done.returncode, done.stdout) == (0, f"{p}\n" * p), done.stderr

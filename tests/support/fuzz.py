@@ -13,6 +13,7 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -31,7 +32,7 @@ from ringcast.control.envelope import open_sealed, seal
 from ringcast.control.events import Tick
 from ringcast.control.membership import Membership
 from ringcast.control.server import _event
-from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.endpoint import Control, Endpoint
 from ringcast.engine.execute import Steps
 from ringcast.engine.task import Task
 from ringcast.errors import CollectiveTimeout, PeerFailed, RingcastError
@@ -52,6 +53,7 @@ from ringcast.wire.control_messages import (
     Failed,
     Failing,
     Finished,
+    FromMember,
     Hello,
     Leave,
     Left,
@@ -295,6 +297,19 @@ def drive_all(wire_: SimulatedWire, endpoints: Sequence[Endpoint], steps: Sequen
     return [ends[i] for i in range(len(tasks))]
 
 
+class Unaccusing:
+    """A line to the control plane that accuses no rank: all ranks lose one that a member calls failed."""
+
+    def __init__(self, inner: Control) -> None:
+        self._inner = inner
+
+    def send(self, message: FromMember) -> None:
+        self._inner.send(replace(message, failed=None) if isinstance(message, Revoke) else message)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
 def lie(seed: int) -> None:
     """Let a member lie during a few calls; the two others end each of them, and can still talk to each other."""
     rng = random.Random(seed)
@@ -303,6 +318,7 @@ def lie(seed: int) -> None:
     for endpoint in endpoints:
         endpoint.protocol.lookahead = lookahead
     liar = endpoints[LIAR]
+    liar.control = Unaccusing(liar.control)
     liar.transport = Lying(liar.transport, liar.protocol.nonce, rng, rng.choice((0.02, 0.2, 1.0)))
     for context in range(CONTEXT, CONTEXT + 3):
         groups = [Group(endpoint, context, NETWORKS["ipc"]) for endpoint in endpoints]
