@@ -33,5 +33,6 @@ def failed(size: int, source: str | Path, target: Path) -> str:
     assert isinstance(results[0], str)
     assert len(set(results)) == 1
     assert not [path for path in target.rglob("*") if path.is_file()]
-    assert not any(secret in results[0] for secret in SECRETS)
+    text = results[0].replace(str(target), "")  # a user may be named like a secret
+    assert not any(secret in text for secret in SECRETS)
     return results[0]
