@@ -102,7 +102,7 @@ def _formatted(text: str, path: Path) -> str:
 
 
 def main() -> None:
-    """Write the stubs, or name those that are out of date."""
+    """Write the stubs, or name the stale ones."""
     texts = {path_of(module): text_of(module) for module in FORMS}
     old = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:] and old:

@@ -227,7 +227,7 @@ class Contexts(dict[int, Context]):
         super().__init__()
         self._strict = strict  # where nothing else is said, as the job ends with a rank that fails
         self.retired: set[int] = set()
-        self._over: dict[int, None] = {}  # those that all members have freed, the oldest one first
+        self._over: dict[int, None] = {}  # retired communicators that all members have freed, the oldest one first
         self._named: Counter[int] = Counter()  # unregistered communicators that each peer has named
 
     def __missing__(self, context: int) -> Context:

@@ -108,11 +108,8 @@ class Protocol:
     ) -> None:
         self.rank, self.size, self.nonce, self.continues = rank, size, nonce, continues
         self._lenders = lenders
-        self._contexts, self._counters, self._errors = (
-            Contexts(strict=not continues),
-            Counters(size),
-            ErrorFactory(rank, size),
-        )
+        self._contexts, self._counters = Contexts(strict=not continues), Counters(size)
+        self._errors = ErrorFactory(rank, size)
         self._outbox = Outbox(rank, nonce, self._counters)
         self._eager_credits = EagerCredits(rank, size, self._outbox)
         self._budget = RequestBudget(size, self._outbox, self._eager_credits)

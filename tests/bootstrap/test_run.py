@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -471,3 +472,10 @@ for size in 2, 2, 2:
         [sys.executable, "-c", program], env=unset, capture_output=True, text=True, timeout=patience(60)
     )
     assert (done.returncode, done.stderr.count("the ranks share the cores")) == (0, 1)
+
+
+def test_an_exceeded_time_limit_can_be_pickled() -> None:
+    error = RunTimeout((2, 1), 5.0, "trace", (1,), first=1, waits="rank 2 waits for rank 1")
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)

@@ -507,7 +507,7 @@ PART = DERIVED + 5
 
 
 def with_part(*members: int) -> Membership:
-    """Return a job of three ranks, some of which have made a communicator of their own."""
+    """Return a job of three ranks; `members` have made a communicator of their own."""
     roster = started()
     for rank in members:
         assert roster.handle(Made(rank, PART, members), 1.0) == []

@@ -1,4 +1,4 @@
-"""Real jobs, one rank of which comes to a bad end: the others learn of it, by name and in time; nothing is left."""
+"""Real jobs in which one rank comes to a bad end: the others learn its name in time; nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stuck and merely computing processes are told apart, by histories of looks; and /proc's facts on real processes."""
+"""A series of looks tells stuck processes from computing ones; /proc is read for real processes."""
 
 from __future__ import annotations
 

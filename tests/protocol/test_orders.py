@@ -1,4 +1,4 @@
-"""Two or three ranks, one of which dies at any moment: in any order of messages, all ends are right.
+"""One of two or three ranks dies at any moment: in every order of messages all ranks end as they should.
 
 Every order of deliveries that a rank can tell from another is tried. No time passes: what is found here needs no clock.
 """

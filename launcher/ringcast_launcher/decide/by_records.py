@@ -47,7 +47,7 @@ def explained(verdict: Verdict, flights: Flights) -> Verdict:
 
 
 def _last_message(flights: Flights, rank: int, how: str) -> str:
-    """Return in words the last message that a rank got from the one of which it took too few; empty if not known."""
+    """Return the last send to a rank that left messages of this sender unreceived; empty if not known."""
     found = _UNTAKEN.search(how)
     flight = flights[source] if found and (source := int(found[1])) < len(flights) else None
     sends = [entry for entry in flight.entries if entry.shape.startswith(f"(to {rank},")] if flight else []

@@ -28,7 +28,7 @@ from ringcast.transfer.options import AUTO, CHOICES, FULL, Options
 from ringcast.transfer.places import placed
 from ringcast.transfer.report import CopyReport
 
-OK, INTERRUPTED = 0, 130  # exit codes, beside those that all commands have
+OK, INTERRUPTED = 0, 130  # exit codes, beside the common ones
 _COMMAND = "ringcast cp"
 _DESCRIPTION = """\
 Copy files or directories of this host to many hosts: each host passes on the data that it gets.
