@@ -1,5 +1,6 @@
 """Checks that tests share."""
 
+import gc
 import os
 import signal
 import tempfile
@@ -34,6 +35,17 @@ for _end in signal.SIGQUIT, signal.SIGHUP:
 
 LIVE_ROOMS = {"clusters", "hosts", "live"}  # of whose tests each starts hosts, clusters or jobs
 LIMITS = {"long": 900, "live": 300}  # seconds, which `patience` scales
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector from going through the tests themselves, which are many and stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
