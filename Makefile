@@ -30,7 +30,7 @@ quick: .venv/installed-test
 
 test: .venv/installed-test
 	@$(BIN)/python tests/support/speed.py
-	$(BIN)/pytest -n 3 --dist worksteal -m "not live and not long" $(TESTS)
+	$(BIN)/pytest -n 4 --dist worksteal -m "not live and not long" $(TESTS)
 
 test-live: .venv/installed-live
 	$(BIN)/pytest -n 3 --dist worksteal -m "live and not long"
