@@ -163,7 +163,7 @@ def files(transport: str, p: int) -> list[int]:
 @pytest.mark.parametrize(
     ("transport", "per_peer"),
     [
-        pytest.param("shm", 4, marks=needs.shared_memory),
+        pytest.param("shm", 4, marks=[needs.shared_memory, pytest.mark.live]),
         ("sockets", 2),
         pytest.param("tcp", 3, marks=pytest.mark.live),
         pytest.param("ipc", 3, marks=pytest.mark.live),

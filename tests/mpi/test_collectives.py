@@ -579,7 +579,7 @@ def without_copies(_: Any) -> None:
         assert peak(mine) < peak(theirs) + given.nbytes // 4
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize("p", [1, 2, 3, pytest.param(5, marks=pytest.mark.live)])
 def test_collectives_give_what_numpy_gives(p: int) -> None:
     of_size = {1: (), 2: (across, without_copies)}.get(p, (across,))
 

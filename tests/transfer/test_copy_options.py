@@ -239,7 +239,7 @@ def peak(field: str) -> int:
     return 1024 * int(lines[field].split()[0])
 
 
-@pytest.mark.parametrize("slow", [1.0, None])
+@pytest.mark.parametrize("slow", [pytest.param(1.0, marks=pytest.mark.live), None])
 def test_memory_is_bounded_while_a_disk_is_slow(tmp_path: Path, slow: float | None) -> None:
     source = tmp_path / "big"
     source.write_bytes(bytes(range(256)) * (160 * CHUNK // 256))

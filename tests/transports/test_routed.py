@@ -12,6 +12,7 @@ from ringcast.transports.memory.transport import ShmTransport
 from ringcast.transports.routed import RoutedTransport
 from ringcast.transports.sockets.transport import SocketTransport
 from support import needs
+from support.patience import patience
 from support.socket_jobs import opened, received
 
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
@@ -42,7 +43,7 @@ def test_the_times_of_both_parts_do_not_add_up() -> None:
 def test_each_part_gets_its_time() -> None:
     """The rank elsewhere gets its message, though the one of this host reads nothing."""
     both, other, elsewhere = crowded()
-    closing = threading.Thread(target=both.close, args=(20.0,))
+    closing = threading.Thread(target=both.close, args=(patience(4.0),))
     closing.start()
     assert received(elsewhere).header == b"header"
     other.close()
