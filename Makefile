@@ -3,6 +3,7 @@
 # make test         run the tests
 # make test-live    run those on emulated hosts, and those that start many jobs
 # make test-long    run those that take minutes
+#                   with SAMPLE=seed both run only a part, which the seed chooses
 # make test-compiled  run those of make test on the compiled build
 #                   with TESTS="tests/protocol tests/wire" both run only these
 # make mpi4py-suite  run mpi4py's own tests on ringcast.MPI, and write their table into docs/use/mpi4py.md
@@ -16,6 +17,9 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # Tests start hundreds of interpreters, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
+
+# Any text; .ci/run takes the commit's name.
+SAMPLED := $(if $(SAMPLE),--sample=$(SAMPLE))
 
 .PHONY: demo quick test test-live test-long test-compiled mpi4py-suite check docs dist
 
@@ -33,10 +37,10 @@ test: .venv/installed-test
 	$(BIN)/pytest -n 4 --dist worksteal -m "not live and not long" $(TESTS)
 
 test-live: .venv/installed-live
-	$(BIN)/pytest -n 3 --dist worksteal -m "live and not long"
+	$(BIN)/pytest -n 4 --dist worksteal -m "live and not long" $(SAMPLED)
 
 test-long: .venv/installed-live
-	$(BIN)/pytest -n 3 --dist worksteal -m long
+	$(BIN)/pytest -n 4 --dist worksteal -m long $(SAMPLED)
 
 # In a copy with an environment of its own, where the packages are those of the compiled wheel: no test meets the others.
 COPY := build/compiled

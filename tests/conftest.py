@@ -18,6 +18,7 @@ from support import needs
 from support.fleets import Fleet, fleet
 from support.patience import patience
 from support.places import TESTS
+from support.sample import left_out
 
 settings.register_profile("ringcast", deadline=None)  # speed is for benchmarks, and the machines are shared
 settings.register_profile("quick", deadline=None, max_examples=10)  # of `make quick`
@@ -48,8 +49,15 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of these rooms as live, but for those that stand for their kind in `make test`; give them time."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sample", metavar="SEED", help="of the live and long tests, play those that the seed chooses")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of these rooms as live, but for those that stand for their kind in `make test`; give them time.
+
+    Of all marked so, keep a sample if there is a seed for one.
+    """
     for item in items:
         if " at 0x" in item.name:  # an address, which is another one in each process of pytest-xdist
             raise pytest.UsageError(f"{item.nodeid}: give its parameters ids")
@@ -58,6 +66,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark = next((mark for mark in LIMITS if item.get_closest_marker(mark)), None)
         if mark is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMITS[mark]))
+    if seed := config.getoption("sample"):
+        without = left_out(items, seed)
+        config.hook.pytest_deselected(items=without)
+        gone = {*without}
+        items[:] = [item for item in items if item not in gone]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
