@@ -183,7 +183,7 @@ def test_a_member_that_lies_on_real_sockets_is_borne(kind: str) -> None:
 
         try:
             for _ in range(2):
-                for end in job.run(some, timeout=1.0)[: fuzz.LIAR]:
+                for end in job.run(some, timeout=0.5)[: fuzz.LIAR]:
                     assert end is None or isinstance(end, RingcastError), repr(end)
             for endpoint in job.endpoints[: fuzz.LIAR]:
                 fuzz.check(endpoint.protocol)

@@ -149,8 +149,9 @@ def test_a_message_between_the_last_look_and_the_reset_of_the_bell_is_not_missed
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[ZeroMQTransport, ZeroMQTransport]]:
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ZeroMQTransport, ZeroMQTransport]]:
     """Two ranks on tcp."""
+    monkeypatch.setattr(zeromq, "LINGER", 0.5)  # a frame may be left that nobody takes
     a, b = (ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(2))
     meet([a, b])
     yield a, b
