@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
+from ringcast.protocol.ledger import Ledger
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import PAIR, Header
 
@@ -13,17 +15,15 @@ PATIENCE = 10  # probes that the last messages of a rank that has left may take 
 class Counters:
     """The counters of one rank, by peer. Keepalives (probes and their answers) do not count as progress.
 
-    What changes with every message is in lists, by the rank of the peer.
+    What changes with every message is in the ledger.
     """
 
-    def __init__(self, size: int) -> None:
-        self.sent = [0] * size  # messages ever
-        self.seen = [0] * size
+    def __init__(self, ledger: Ledger) -> None:
+        self.sent, self.seen = ledger.sent, ledger.seen  # messages ever
         self.keepalives_sent: Counter[int] = Counter()  # how many of `sent` are keepalives
         self.keepalives_seen: Counter[int] = Counter()  # how many of `seen` are
         self.keepalives = 0  # all of `answered`, and what wakes a wait
-        self.posted = [0] * size  # sends ever (of whole transfers); `matched` is the other end
-        self.matched = [0] * size
+        self.posted, self.matched = ledger.posted, ledger.matched  # whole transfers; `matched` is the other end
         self.dropped: Counter[str] = Counter()  # messages that had no effect, by reason
         self.finished: dict[int, int] = {}  # messages that a rank which has left has sent to this one
         self.absent: set[int] = set()  # ranks that have left or failed
@@ -65,6 +65,6 @@ class Counters:
         return self._silent[peer] > PATIENCE
 
 
-def by_peer(counts: list[int]) -> dict[int, int]:
+def by_peer(counts: Sequence[int]) -> dict[int, int]:
     """Return the counts that are not 0, by peer, as reports have them."""
     return {peer: count for peer, count in enumerate(counts) if count}

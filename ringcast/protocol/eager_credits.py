@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ringcast.protocol.ledger import Ledger
 from ringcast.protocol.outbox import NOTHING, Outbox
 from ringcast.wire.failure import Broken
 from ringcast.wire.header import CREDIT_RETURN, CTS, SIZE, Header
@@ -16,13 +17,11 @@ class EagerCredits:
     matched or dropped.
     """
 
-    def __init__(self, rank: int, size: int, outbox: Outbox) -> None:
+    def __init__(self, rank: int, size: int, ledger: Ledger, outbox: Outbox) -> None:
         self._rank = rank
         self.each = min(EAGER_CREDIT, EAGER_CREDIT_OF_ALL // size)
         self._most_owed = self.each // 2
-        self.spent = [0] * size  # eager bytes that each peer has not matched yet
-        self.held = [0] * size  # eager bytes from each peer that this rank has not matched yet
-        self.owed = [0] * size  # matched, but not yet given back
+        self.spent, self.held, self.owed = ledger.spent, ledger.held, ledger.owed
         self._outbox = outbox
 
     def spend(self, peer: int, length: int, frames: int) -> bool:

@@ -55,6 +55,7 @@ from ringcast.protocol.communicators import Context, Contexts, Waiting
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory
+from ringcast.protocol.ledger import Ledger
 from ringcast.protocol.matching import ANY, Mailbox
 from ringcast.protocol.notices import Notices
 from ringcast.protocol.operations import NOBODY, Operation, Receive, Send, Sink, Transfer, awaited, on_wire
@@ -108,10 +109,11 @@ class Protocol:
     ) -> None:
         self.rank, self.size, self.nonce, self.continues = rank, size, nonce, continues
         self._lenders = lenders
-        self._contexts, self._counters = Contexts(strict=not continues), Counters(size)
+        self._contexts, ledger = Contexts(strict=not continues), Ledger(size)
+        self._counters = Counters(ledger)
         self._errors = ErrorFactory(rank, size)
         self._outbox = Outbox(rank, nonce, self._counters)
-        self._eager_credits = EagerCredits(rank, size, self._outbox)
+        self._eager_credits = EagerCredits(rank, size, ledger, self._outbox)
         self._budget = RequestBudget(size, self._outbox, self._eager_credits)
         self._sending = Sending(self._outbox, self._eager_credits, self._budget, lookahead)
         self._receiving = Receiving(self._outbox, self._budget, lookahead)

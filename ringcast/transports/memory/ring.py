@@ -17,7 +17,7 @@ _WORD = 8
 _MASK = RING - 1
 _FRAMES, _LENT = 40, 1 << 39  # of the first word: the first bit of the number of frames; the mark of lent memory
 _SIZE = _LENT - 1
-_SKIP = (1 << 64) - 1  # in place of a message: the next one is at the start
+_SKIP = (1 << 64) - 1  # in place of a message: the next one is at the start; all bits of a word
 # An empty ring whose position is beyond this starts afresh, so that it uses few pages. The skipped bytes count as used
 # until the reader has passed them; the bytes that are left hold more than a rank may send unasked.
 _AFRESH = 5 << 18
@@ -29,17 +29,16 @@ _LOAN = struct.Struct("<QQ")
 class RingWriter:
     """The writer's end. `tails` and `heads` are the tables of the reader's segment."""
 
-    __slots__ = ("_heads", "_index", "_ring", "_tail", "_tails", "_words")
+    __slots__ = ("_heads", "_index", "_ring", "_tails", "_words")
 
     def __init__(self, ring: memoryview, tails: memoryview[int], heads: memoryview[int], index: int) -> None:
         self._ring, self._words = ring, ring.cast("Q")
         self._tails, self._heads, self._index = tails, heads, index
-        self._tail = tails[index]
 
     @property
     def empty(self) -> bool:
         """Whether the reader has read everything."""
-        return self._heads[self._index] == self._tail
+        return self._heads[self._index] == self._tails[self._index]
 
     def put(self, frames: Sequence[Frame], lent: Frame = b"") -> bool:
         """Write a message, and return True; False if there is no room now. `lent` describes memory lent with it.
@@ -58,41 +57,40 @@ class RingWriter:
         if size > LARGEST:
             raise ValueError(f"a message of {size} bytes; {LARGEST} fit into the ring")
         room = _WORD + (size + 7 & -8)
-        at = self._place(room)
-        if at < 0:
+        tail = self._place(room)
+        if tail < 0:
             return False
+        at = tail & _MASK
         self._words[at >> 3] = count << _FRAMES | size | (_LENT if lent else 0)
         at += _WORD
         for frame in frames:
             end = at + len(frame)
             self._ring[at:end] = frame
             at = end
-        self._tail += room
-        self._tails[self._index] = self._tail
+        self._tails[self._index] = tail + room & _SKIP
         return True
 
     def _place(self, size: int) -> int:
-        """Return the position at which `size` bytes may be written; -1 if there is no room now."""
-        tail, head = self._tail, self._heads[self._index]
+        """Return the count of bytes behind which `size` bytes may be written; -1 if there is no room now."""
+        tail, head = self._tails[self._index], self._heads[self._index]
         at = tail & _MASK
         if at + size > RING or (tail == head and at >= _AFRESH and at >= size):  # else it does not fit before `at`
             if tail + RING - at + size - head > RING:
                 return -1
             self._words[at >> 3] = _SKIP
-            self._tail = tail + RING - at
-            return 0
-        return at if tail + size - head <= RING else -1
+            return tail + RING - at
+        return tail if tail + size - head <= RING else -1
 
 
 class RingReader:
     """The reader's end; it notes its position in the tables of its segment, where the writer reads it."""
 
-    __slots__ = ("_heads", "_index", "_ring", "_words", "head", "next")
+    __slots__ = ("_heads", "_index", "_ring", "_words", "next")
 
     def __init__(self, ring: memoryview, heads: memoryview[int], index: int) -> None:
         self._ring, self._words = ring, ring.cast("Q")
         self._heads, self._index = heads, index
-        self.head = self.next = 0  # where the next message begins; the one after it
+        self.next = 0  # where the message behind the one that was taken begins
 
     def take(self, tail: int) -> tuple[list[memoryview], Loans]:
         """Return the frames of the next message, which are valid until `release`, and the memory lent with it.
@@ -100,7 +98,7 @@ class RingReader:
         Raises:
             ValueError: the bytes up to `tail` are no message.
         """
-        head = self.head
+        head = self._heads[self._index]
         at = head & _MASK
         word = self._words[at >> 3]
         if word == _SKIP:
@@ -134,7 +132,7 @@ class RingReader:
 
     def release(self) -> None:
         """Return the room of the last taken message to the writer."""
-        self.head = self._heads[self._index] = self.next
+        self._heads[self._index] = self.next
 
     def skip(self, tail: int) -> None:
         """Take all bytes up to `tail` as one message, which is dropped."""

@@ -65,7 +65,6 @@ class ShmTransport:
         self._futex = Futex(self._own.view[BELL : BELL + 4])
         self._bells = count(rank + size, size)  # numbers that no other rank rings with, and that no bell has at first
         self._readers = [RingReader(self._own.ring(source), self._own.heads, source) for source in range(size)]
-        self._consumed = memoryview(bytearray(8 * size)).cast("Q")  # the tails up to which messages were taken
         self.lenders = frozenset[int]()
         self._links: dict[int, _Link] = {}
         self._unmapped: dict[int, OSError] = {}
@@ -144,7 +143,7 @@ class ShmTransport:
         unsent = bool(self.unsent)
         if unsent or self._with_pipe:
             self._come_to()
-        if self._own.tails != self._consumed or self._injected:
+        if self._own.tails != self._own.heads or self._injected:
             return self._next()
         served = unsent and not self.unsent  # the caller may have waited for this
         left = 0 if served else SLICE if deadline is None else min(deadline - self.clock(), SLICE)
@@ -173,17 +172,17 @@ class ShmTransport:
             self._push(peer, link)
 
     def _news(self) -> bool:
-        return self._own.tails != self._consumed or bool(self._injected)
+        return self._own.tails != self._own.heads or bool(self._injected)
 
     def _look_again(self, seconds: float) -> bool:
         """Look for news a few times, more often if waits were short lately; return whether there are some."""
         if seconds <= 0:
             return False
-        own, consumed, injected, let_others_run = self._own.tails, self._consumed, self._injected, self._yield
+        tails, heads, injected, let_others_run = self._own.tails, self._own.heads, self._injected, self._yield
         clock = self.clock
         end = clock() + min(seconds, SHORT)
         for _ in range(self._looks):
-            if own != consumed or injected:
+            if tails != heads or injected:
                 return True
             if let_others_run is not None:
                 let_others_run()
@@ -214,10 +213,10 @@ class ShmTransport:
         """Return the next message, from each rank in turn; None if there is none."""
         if self._injected:
             return MemoryArrival(self._injected.popleft())
-        tails, consumed, size = self._own.tails, self._consumed, self._size
+        tails, heads, size = self._own.tails, self._own.heads, self._size
         source = self._served
         for _ in range(size):
-            if tails[source] != consumed[source]:
+            if tails[source] != heads[source]:
                 self._served = source + 1 if source + 1 < size else 0
                 return self._take(source, tails[source])
             source = source + 1 if source + 1 < size else 0
@@ -229,10 +228,8 @@ class ShmTransport:
             frames, lent = reader.take(tail)
         except ValueError:  # the peer wrote no message: the protocol's numbers will show the missing ones
             reader.skip(tail)
-            self._consumed[source] = tail
             self._release(source)
             return None
-        self._consumed[source] = reader.next
         if lent:
             link = self._links.get(source)  # None if the rank left before it was met; the answer to it will fail
             loan = link.loan(lent) if link is not None else None
@@ -288,7 +285,7 @@ class ShmTransport:
         for peer in [peer for peer, link in self.unsent.items() if link.gone()]:
             del self.unsent[peer]
         self._come_to()
-        self._consumed[:] = self._own.tails
+        self._own.heads[:] = self._own.tails
         self._injected.clear()
         if self.unsent:
             self._wait(seconds)

@@ -1,0 +1,31 @@
+"""The numbers that every message changes, by peer: in flat words, which the fast path reads and writes too."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TypeAlias
+
+Words: TypeAlias = "array[int]"
+
+
+class Ledger:
+    """The words of one rank; word `peer` of each array is about that peer.
+
+    Attributes:
+        sent, seen: messages to it, and from it, ever.
+        posted, matched: whole transfers to it that were begun, and from it that met their receive, ever.
+        spent: eager bytes that it has not matched yet, as far as this rank knows.
+        held: eager bytes from it that this rank has not matched yet.
+        owed: eager bytes from it that were matched, and whose credit was not given back yet.
+    """
+
+    __slots__ = ("held", "matched", "owed", "posted", "seen", "sent", "spent")
+
+    def __init__(self, size: int) -> None:
+        self.sent, self.seen, self.posted, self.matched, self.spent, self.held, self.owed = (
+            _zeros(size) for _ in range(7)
+        )
+
+
+def _zeros(size: int) -> Words:
+    return array("Q", bytes(8 * size))
