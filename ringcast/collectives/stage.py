@@ -14,6 +14,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast._util.safe_text import safe_text
 from ringcast.algorithms.network import FIXED, Network
 from ringcast.algorithms.params import CallFacts, Params
+from ringcast.engine import direct
 from ringcast.engine.datatypes import dtype_name
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, execute
@@ -298,12 +299,16 @@ def run_schedule(
     start = clock() if report is not None else 0.0
     op = endpoint.begin(group.context, stage.call, stage.record, granted=stage.granted, align=align)
     slots = memory(schedule)
-    steps = execute(todo, slots, op, concurrent=schedule.concurrent)
-    if group.observe is not None:
-        from ringcast.engine.observe import observed  # few programs are observed
+    first, sent = 0, None
+    if group.observe is None and not schedule.concurrent and (way := direct.lane(endpoint, op)) is not None:
+        first, sent = direct.run(way, todo, slots, op)
+    if first < len(todo):
+        steps = execute(todo, slots, op, concurrent=schedule.concurrent, first=first, sent=sent)
+        if group.observe is not None:
+            from ringcast.engine.observe import observed  # few programs are observed
 
-        steps = observed(steps, endpoint.rank, clock, group.observe)
-    yield from steps
+            steps = observed(steps, endpoint.rank, clock, group.observe)
+        yield from steps
     endpoint.end(op)
     if report is not None:
         report(stage, clock() - start)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import TypeAlias, TypeVar
 
 from ringcast.engine.endpoint import Exchange
@@ -26,8 +26,18 @@ Steps: TypeAlias = Generator[Exchange, None, Result]
 UNDER_WAY = 6
 
 
-def execute(steps: Sequence[Step], memory: Memory, op: Operation, *, concurrent: bool = False) -> Steps[None]:
+def execute(
+    steps: Sequence[Step],
+    memory: Memory,
+    op: Operation,
+    *,
+    concurrent: bool = False,
+    first: int = 0,
+    sent: bool | None = None,
+) -> Steps[None]:
     """Run the steps of one rank's schedule on its slots; its rounds may overlap if it is `concurrent`.
+
+    It begins with step `first`, whose local steps are done unless `sent` is None, and whose message is `sent` if it is.
 
     No step receives into a slot that it sends (`verify` sees to that), so nothing has to be copied. Where rounds are
     granted, the next receive is posted with this round, so that its grant goes out when this round's receive is
@@ -40,15 +50,17 @@ def execute(steps: Sequence[Step], memory: Memory, op: Operation, *, concurrent:
     ahead: ReceiveBuffer | None = None
     lent: dict[Send, Slots] = {}  # which others may be reading
     op.rounds, op.lends = len(steps), True
-    for op.round, (step, following) in enumerate(pairwise(chain(steps, (IDLE,)))):
+    for op.round, (step, following) in enumerate(pairwise(chain(islice(steps, first, None), (IDLE,))), first):
         if lent:
             lent = {send: slots for send, slots in lent.items() if send in op.lending}
             if not _free(step, lent.values()):
                 yield Exchange(op, None, [], False, None, None, settle=True)
                 lent.clear()
-        for local in step.local:
-            memory.apply(local)
-        send_to, recv_from = step.send_to, step.recv_from
+        if sent is None:
+            for local in step.local:
+                memory.apply(local)
+        send_to, recv_from = None if sent else step.send_to, step.recv_from
+        sent = None
         if send_to is None and recv_from is None:
             continue
         frames, packed = memory.pack(step.send) if send_to is not None else ([], False)

@@ -26,7 +26,7 @@ class EagerCredits:
 
     def spend(self, peer: int, length: int, frames: int) -> bool:
         """Take the credit for an eager message with these fields; return False if there is too little left."""
-        spent = self.spent[peer] + _cost(length, frames)
+        spent = self.spent[peer] + cost(length, frames)
         if spent > self.each:
             return False
         self.spent[peer] = spent
@@ -40,8 +40,21 @@ class EagerCredits:
 
     def refund(self, h: Header) -> None:
         """Take back the credit that a peer returns; never more than was spent."""
-        left = self.spent[h.source] - h.word
-        self.spent[h.source] = left if left > 0 else 0
+        self.take_back(h.source, h.word)
+
+    def take_back(self, peer: int, credit: int) -> None:
+        """Take back credit of a peer; never more than was spent."""
+        left = self.spent[peer] - credit
+        self.spent[peer] = left if left > 0 else 0
+
+    def matched_at_once(self, peer: int, length: int) -> bool:
+        """Owe the credit of a message that has just come and is matched; False: it has to be given back at once."""
+        size = cost(length, 0)
+        owed = self.owed[peer] + size
+        if owed >= self._most_owed or self.held[peer] + size > self.each + SIZE:
+            return False
+        self.owed[peer] = owed
+        return True
 
     def hold(self, h: Header) -> None:
         """Count an eager message that has arrived, and take back the credit it returns.
@@ -50,7 +63,7 @@ class EagerCredits:
             Broken: it is beyond the sender's credit.
         """
         source = h.source
-        held = self.held[source] + _cost(h.length, h.transfer)
+        held = self.held[source] + cost(h.length, h.transfer)
         if held > self.each + SIZE:
             raise Broken(f"an eager message of {h.length} bytes beyond its budget")
         if h.word:
@@ -59,7 +72,7 @@ class EagerCredits:
 
     def give_back(self, h: Header) -> None:
         """Return a message's credit to its sender: with the next message to it, or at once if half of all is owed."""
-        source, size = h.source, _cost(h.length, h.transfer)
+        source, size = h.source, cost(h.length, h.transfer)
         if source == self._rank:  # what a rank sends to itself needs none
             return
         self.held[source] -= size
@@ -68,6 +81,6 @@ class EagerCredits:
             self._outbox.emit(CTS, CREDIT_RETURN, source, NOTHING, 0, 0, 0, self.collect(source))
 
 
-def _cost(length: int, frames: int) -> int:
+def cost(length: int, frames: int) -> int:
     """Return the credit of an eager message of this length, in which so many frames are joined, if several are."""
     return length + SIZE + (KEPT * frames if frames > 1 else 0)

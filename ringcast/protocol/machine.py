@@ -55,6 +55,7 @@ from ringcast.protocol.communicators import Context, Contexts, Waiting
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory
+from ringcast.protocol.lane import Lane
 from ringcast.protocol.ledger import Ledger
 from ringcast.protocol.matching import ANY, Mailbox
 from ringcast.protocol.notices import Notices
@@ -63,7 +64,7 @@ from ringcast.protocol.outbox import Name, Outbox
 from ringcast.protocol.receiving import Receiving
 from ringcast.protocol.request_budget import RequestBudget
 from ringcast.protocol.sending import Sending
-from ringcast.transports.base import Arrival, Frame, Loan
+from ringcast.transports.base import Arrival, Frame, Lanes, Loan
 from ringcast.wire.call import NOWHERE, Call, Site
 from ringcast.wire.failure import Broken, Failure
 from ringcast.wire.header import (
@@ -109,17 +110,18 @@ class Protocol:
     ) -> None:
         self.rank, self.size, self.nonce, self.continues = rank, size, nonce, continues
         self._lenders = lenders
-        self._contexts, ledger = Contexts(strict=not continues), Ledger(size)
-        self._counters = Counters(ledger)
+        self._contexts, self._ledger = Contexts(strict=not continues), Ledger(size)
+        self._counters = Counters(self._ledger)
         self._errors = ErrorFactory(rank, size)
         self._outbox = Outbox(rank, nonce, self._counters)
-        self._eager_credits = EagerCredits(rank, size, ledger, self._outbox)
+        self._eager_credits = EagerCredits(rank, size, self._ledger, self._outbox)
         self._budget = RequestBudget(size, self._outbox, self._eager_credits)
         self._sending = Sending(self._outbox, self._eager_credits, self._budget, lookahead)
         self._receiving = Receiving(self._outbox, self._budget, lookahead)
         parts = self._counters, self._budget, self._outbox, self._sending, self._receiving
         self._aborter = Aborter(self._errors, self._contexts, *parts)
         self.ballots = Ballots(self._errors)
+        self._lane: Lane | None = None
         self._notices = Notices(self._errors, self._contexts, self._counters, self._aborter, self.ballots)
         # The public state of the parts.
         self.outbox = self._outbox.queue
@@ -277,6 +279,23 @@ class Protocol:
                 self._budget.forget(header, frames)
                 self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
             state.end(op)
+
+    def lane(self, op: Operation, lanes: Lanes) -> Lane | None:
+        """Return the lane of this rank if the messages of `op` are the only ones under way; `op` has just begun."""
+        state = self._contexts[op.context]
+        if (
+            op.granted
+            or op.number in state.mail
+            or op.number in state.grants
+            or self.outbox
+            or self._sending.transfers
+            or self._receiving.transfers
+            or not self._counters.absent.isdisjoint(state.members or ())
+        ):
+            return None
+        if self._lane is None:
+            self._lane = Lane(self.rank, self.nonce, self._ledger, self._outbox, self._eager_credits, lanes)
+        return self._lane
 
     def send(
         self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None

@@ -62,6 +62,22 @@ class Arrival(Protocol):
         """
 
 
+class Lanes(Protocol):
+    """The next messages of each peer, where they can be looked at before they are taken."""
+
+    def put(self, peer: int, frame: Frame) -> bool:
+        """Send a message of one frame now; False, and nothing of it is sent, if it would have to wait."""
+
+    def head(self, peer: int, patience: float) -> memoryview | None:
+        """Return the next message of `peer`, waiting so many seconds at most; it stays there until `release`.
+
+        None if none comes, if it is not one frame, or if something else waits for `poll`, as a notice.
+        """
+
+    def release(self, peer: int) -> None:
+        """Take the message that `head` has returned."""
+
+
 class Transport(Protocol):
     """Moves messages between the ranks of one job. One thread uses it at a time, except for `inject`."""
 
@@ -92,6 +108,10 @@ class Transport(Protocol):
 
         Empty where a transport copies all data that it sends.
         """
+
+    @property
+    def lanes(self) -> Lanes | None:
+        """The lanes to all peers; None where messages cannot be looked at in advance."""
 
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
         """Send `frames` to one of `lenders`, with a loan of `memory`, which is not copied; else as `send`."""
@@ -167,6 +187,7 @@ class NoLoans:
 
     lenders: Collection[int] = ()
     unsent: Collection[int] = ()
+    lanes: Lanes | None = None
 
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
         raise LookupError(f"rank {peer} is none of the lenders: {len(frames)} frames, {len(memory)} pieces of memory")

@@ -6,7 +6,7 @@ import select
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 
-from ringcast.transports.base import LINGER, Arrival, Frame, RemoteTransport
+from ringcast.transports.base import LINGER, Arrival, Frame, Lanes, RemoteTransport
 from ringcast.transports.memory.transport import ShmTransport
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
@@ -31,6 +31,10 @@ class RoutedTransport:
     @property
     def lenders(self) -> Collection[int]:
         return self._near.lenders
+
+    @property
+    def lanes(self) -> Lanes | None:
+        return None
 
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
         (self._near if peer in self._near.lenders else self._far).send(peer, frames)

@@ -77,6 +77,7 @@ class Header(NamedTuple):
     fingerprint: int  # digest of the call's arguments; equal on both sides of every match
 
 
+unpack_fields = _LAYOUT.unpack_from
 pack_fields = _LAYOUT.pack  # the fields of a header, one by one: for the path where every microsecond counts
 _from_tuple = tuple.__new__  # makes a Header without the call of a Python function that `_make` is
 

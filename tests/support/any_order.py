@@ -28,6 +28,7 @@ from ringcast.errors import LinkLost
 from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire.control_messages import Failing, FromMember
 from ringcast.wire.failure import Failure
+from ringcast.wire.header import Kind, unpack
 from support.loans import MemoryLoan
 from support.under_way import holding
 
@@ -35,6 +36,7 @@ PLANE = -1  # the control plane, where others have a rank
 NONCE, CONTEXT = 5, 3
 ENDLESS = 20_000  # events in a row in which nothing is delivered
 TICK = 1e-5  # virtual seconds of an event
+REFUSED = 0.1  # share of the looks of lanes that fail for no reason
 LONG = 1000.0  # virtual seconds after which ranks hang
 
 SHRUNK = settings(phases=[phase for phase in Phase if phase is not Phase.explain])  # hangs are dear to explain
@@ -72,6 +74,38 @@ class End:
         loan = MemoryLoan(memory, lambda: self._rank not in self._job.dead)
         self.loans.append(loan)
         self._job.put((self._rank, peer), MemoryArrival([bytes(frame) for frame in frames], loan))
+
+    @property
+    def lanes(self) -> End | None:
+        return self if self._job.lanes else None
+
+    def put(self, peer: int, frame: Frame) -> bool:
+        self._place()
+        if self._job.refuses() or self._job.ends[peer].closed:
+            return False
+        self._job.put((self._rank, peer), MemoryArrival([bytes(frame)]))
+        return True
+
+    def head(self, peer: int, patience: float) -> memoryview | None:
+        self._place()
+        until = self._job.now + patience
+        while not (self._job.refuses() or any(unpack(a.header).kind in (Kind.NOTICE, Kind.WAKE) for a in self.inbox)):
+            arrival = self._first(peer)
+            if arrival is not None:
+                return memoryview(arrival.header) if not arrival.more and arrival.loan is None else None
+            if self._job.now >= until:
+                return None
+            self._job.hand_over(self._rank, until)
+        return None
+
+    def release(self, peer: int) -> None:
+        first = self._first(peer)
+        assert first is not None, "head has returned it"
+        self.inbox.remove(first)
+
+    def _first(self, peer: int) -> MemoryArrival | None:
+        """Return the first message of a peer that is here."""
+        return next((arrival for arrival in self.inbox if unpack(arrival.header).source == peer), None)
 
     def take_back(self, memory: Sequence[memoryview]) -> None:
         for loan in self.loans:
@@ -123,7 +157,8 @@ class AnyOrder:
     Args:
         size: number of ranks.
         seed: of the order of deliveries; 0: in the order of sending. With odd ones, ranks lend their memory: with 1, 5,
-            9, ... to all others, with 3, 7, ... to one, as where two of them share a host.
+            9, ... to all others, with 3, 7, ... to one, as where two of them share a host. Where `seed // 4` is even,
+            messages can be looked at before they are taken, and one look in ten fails for no reason.
         slow: how often time goes on though something is under way; 0: never, 1: as often as a message is delivered.
         victim: rank that is killed when it comes to its `place`; see `End.places`.
         place: 0: no rank is killed.
@@ -136,6 +171,7 @@ class AnyOrder:
     ) -> None:
         self.size, self.now = size, 0.0
         self.host = {1: size, 3: 2}.get(seed % 4, 1)  # so many ranks, which lend to each other
+        self.lanes = seed // 4 % 2 == 0
         self.victim, self.place, self._silent = victim, place, silent
         self._declared = inf  # when the victim is declared failed
         self.dead: set[int] = set()
@@ -172,6 +208,10 @@ class AnyOrder:
         self._go[rank].acquire()
         if self._over:
             raise Died
+
+    def refuses(self) -> bool:
+        """Return whether a lane is to fail now, so that the engine goes on."""
+        return self._random is not None and self._random.random() < REFUSED
 
     def compute(self, rank: int, seconds: float) -> None:
         """Let a rank do something else for so long."""
@@ -296,12 +336,12 @@ class AnyOrder:
 
     def settle(self) -> None:
         """Let all that is under way arrive, as in the next call of a rank."""
-        while self._links or any(end.inbox for end in self.ends):
+        living = [e for e in self.endpoints if e.rank not in self.dead and not e.closed]
+        while self._links or any(self.ends[endpoint.rank].inbox for endpoint in living):
             while self._links:
                 self._deliver(next(iter(self._links)))
-            for rank, endpoint in enumerate(self.endpoints):
-                if rank not in self.dead and not endpoint.closed:
-                    endpoint.catch_up()
+            for endpoint in living:
+                endpoint.catch_up()
 
     def left_over(self) -> dict[int, list[str]]:
         """Return, by rank, the tables of the protocol that still hold transfers; there must be none between calls."""

@@ -124,6 +124,62 @@ class ShmTransport:
             link.queue.append(([bytes(frame) for frame in frames], lent))
             self._push(peer, link)
 
+    @property
+    def lanes(self) -> ShmTransport | None:
+        return None if self._with_pipe else self
+
+    def put(self, peer: int, frame: Frame) -> bool:
+        link = self._links.get(peer)
+        if link is None or link.queue or link.gone() or not link.ring.put((frame,)):
+            return False
+        with self._fence:
+            pass
+        if link.state[0] != AWAKE:
+            link.wake()
+        return True
+
+    def head(self, peer: int, patience: float) -> memoryview | None:
+        if self._unread >= 0:
+            self._release(self._unread)
+        if self._injected or not (self._own.tails[peer] != self._own.heads[peer] or self._await(peer, patience)):
+            return None
+        try:
+            frames, lent = self._readers[peer].take(self._own.tails[peer])
+        except ValueError:  # `poll` drops it
+            return None
+        return frames[0] if len(frames) == 1 and not lent else None
+
+    def release(self, peer: int) -> None:
+        self._release(peer)
+
+    def _await(self, peer: int, seconds: float) -> bool:
+        """Wait for a message of `peer`, at most so long; return whether there is one, and nothing else to do."""
+        own, injected, clock = self._own, self._injected, self.clock
+        tails, heads, let_others_run = own.tails, own.heads, self._yield
+        now = clock()
+        end = now + seconds
+        while now < end and not injected:
+            for _ in range(self._looks):
+                if tails[peer] != heads[peer]:
+                    return True
+                if let_others_run is not None:
+                    let_others_run()
+            began = clock()
+            own.state[0] = AT_FUTEX
+            with self._fence:
+                pass
+            bell = own.bell[0]
+            if tails[peer] == heads[peer] and not injected:
+                self._futex.wait(bell, max(0.0, end - began))
+            own.state[0] = AWAKE
+            now = clock()
+            if now - began < SHORT:
+                self._looks = min(2 * self._looks, self._most)
+            if tails[peer] != heads[peer]:
+                return not injected
+        self._looks = max(self._looks // 2, FEWEST)
+        return False
+
     def _push(self, peer: int, link: _Link) -> None:
         """Write queued messages as far as there is room; the reader wakes this rank when there is more room."""
         self.unsent[peer] = link

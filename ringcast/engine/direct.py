@@ -1,0 +1,56 @@
+"""Run the steps of a schedule by header prediction: each message is compared with the one that the schedule expects.
+
+In a collective a rank knows the next message of a peer to the bit, but for the credit that it returns. So where nothing
+else is under way, a step needs no matching and no state: compare 64 bytes, advance the ledger, store or combine, go on.
+Whatever else is there stays in its ring, and the engine goes on from exactly there (`execute`, with `first` and
+`sent`). This module has no deadlines, signals, failures, probes or errors of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.slots import Memory
+from ringcast.protocol.lane import Lane
+from ringcast.protocol.operations import Operation
+from ringcast.schedules.schedule import Step
+
+PATIENCE = 0.01  # seconds of a wait after which the engine goes on, which serves all peers
+
+
+def lane(endpoint: Endpoint, op: Operation) -> Lane | None:
+    """Return the way by which messages of `op` can be predicted; None while anything else is under way."""
+    lanes = endpoint.transport.lanes
+    if lanes is None or endpoint.shared or endpoint.requests or endpoint.gate.pending or endpoint.transport.unsent:
+        return None
+    return endpoint.protocol.lane(op, lanes)
+
+
+def run(way: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tuple[int, bool]:
+    """Run steps as far as messages come as predicted.
+
+    Returns the number of the first step that is not over, and whether its message is sent; its local steps are done.
+
+    Raises:
+        BaseException: of an operator; the message counts as received.
+    """
+    op.rounds = len(steps)
+    for op.round, step in enumerate(steps):
+        for local in step.local:
+            memory.apply(local)
+        send_to, recv_from = step.send_to, step.recv_from
+        if send_to is not None:
+            frames, _ = memory.pack(step.send)
+            if len(frames) > 1 or not way.put(op, send_to, frames):
+                return op.round, False
+        if recv_from is not None:
+            buffer = memory.receive_buffer(step)
+            data = way.take(op, recv_from, buffer.total, PATIENCE)
+            if data is None:
+                return op.round, True
+            if buffer.total is None:
+                buffer.announce(recv_from, 0, [len(data)])
+            buffer.put(0, memoryview(data))
+            buffer.finish()
+    return op.rounds, True
