@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.slots import Memory
-from ringcast.protocol.lane import Lane
+from ringcast.protocol.lane import ANY_SIZE, Lane
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.schedule import Step
 
@@ -35,22 +35,29 @@ def run(way: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tupl
     Raises:
         BaseException: of an operator; the message counts as received.
     """
+    context, number, fingerprint = op.context, op.number, op.fingerprint
     op.rounds = len(steps)
     for op.round, step in enumerate(steps):
         for local in step.local:
             memory.apply(local)
-        send_to, recv_from = step.send_to, step.recv_from
-        if send_to is not None:
+        if (peer := step.send_to) is not None:
             frames, _ = memory.pack(step.send)
-            if len(frames) > 1 or not way.put(op, send_to, frames):
+            payload = frames[0] if frames else None
+            ordinal = op.sent.get(peer, 0)
+            if len(frames) > 1 or (payload is not None and len(payload) > op.eager):
                 return op.round, False
-        if recv_from is not None:
-            buffer = memory.receive_buffer(step)
-            data = way.take(op, recv_from, buffer.total, PATIENCE)
+            if not way.put(peer, context, number, ordinal, fingerprint, payload):
+                return op.round, False
+            op.sent[peer] = ordinal + 1
+        if (peer := step.recv_from) is not None:
+            buffer, ordinal = memory.receive_buffer(step), op.received.get(peer, 0)
+            total = ANY_SIZE if buffer.total is None else buffer.total
+            data = way.take(peer, context, number, ordinal, fingerprint, total, PATIENCE)
             if data is None:
                 return op.round, True
-            if buffer.total is None:
-                buffer.announce(recv_from, 0, [len(data)])
+            op.received[peer] = ordinal + 1
+            if total == ANY_SIZE:
+                buffer.announce(peer, ordinal, [len(data)])
             buffer.put(0, memoryview(data))
             buffer.finish()
     return op.rounds, True

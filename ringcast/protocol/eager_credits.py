@@ -20,7 +20,7 @@ class EagerCredits:
     def __init__(self, rank: int, size: int, ledger: Ledger, outbox: Outbox) -> None:
         self._rank = rank
         self.each = min(EAGER_CREDIT, EAGER_CREDIT_OF_ALL // size)
-        self._most_owed = self.each // 2
+        self.most_owed = self.each // 2
         self.spent, self.held, self.owed = ledger.spent, ledger.held, ledger.owed
         self._outbox = outbox
 
@@ -51,7 +51,7 @@ class EagerCredits:
         """Owe the credit of a message that has just come and is matched; False: it has to be given back at once."""
         size = cost(length, 0)
         owed = self.owed[peer] + size
-        if owed >= self._most_owed or self.held[peer] + size > self.each + SIZE:
+        if owed >= self.most_owed or self.held[peer] + size > self.each + SIZE:
             return False
         self.owed[peer] = owed
         return True
@@ -77,7 +77,7 @@ class EagerCredits:
             return
         self.held[source] -= size
         self.owed[source] = owed = self.owed[source] + size
-        if owed >= self._most_owed:
+        if owed >= self.most_owed:
             self._outbox.emit(CTS, CREDIT_RETURN, source, NOTHING, 0, 0, 0, self.collect(source))
 
 

@@ -1,22 +1,56 @@
 """Send and receive eager messages of a collective whose headers are known in advance, but for number and credit.
 
-The bytes are those of `outbox` and `machine`, and so is each change of the ledger.
+The bytes are those of `outbox` and `machine`, and so is each change of the ledger. `_lane.c` is the same, compiled: it
+is used where it is installed, and where ranks share memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Protocol
 
 from ringcast.protocol.eager_credits import EagerCredits, cost
 from ringcast.protocol.ledger import Ledger
-from ringcast.protocol.operations import Operation
 from ringcast.protocol.outbox import Outbox
-from ringcast.transports.base import Lanes
+from ringcast.transports.base import Frame, Lanes
 from ringcast.wire.header import EAGER, PAIR, SIZE, VERSION, pack_fields, unpack_fields
 
+try:
+    from ringcast.protocol._lane import Lane as Compiled
+except ImportError:
+    Compiled = None  # type: ignore[assignment, misc]
 
-class Lane:
-    """The messages of one rank to and from all others."""
+ANY_SIZE = -1  # in place of a number of bytes
+
+
+class Lane(Protocol):
+    """The predicted messages of one rank to and from all others."""
+
+    def put(
+        self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, payload: Frame | None, /
+    ) -> bool:
+        """Send a message of one frame, or of none; False, and nothing has changed, if it cannot go eagerly now."""
+
+    def take(
+        self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, total: int, patience: float, /
+    ) -> bytes | None:
+        """Receive the next message of `peer`, of `total` bytes or of ANY_SIZE, waiting for `patience` seconds at most.
+
+        None, and nothing has changed, if none has come, or another one, or if anything else needs the engine.
+        """
+
+
+def open_lane(rank: int, nonce: int, ledger: Ledger, outbox: Outbox, eager_credits: EagerCredits, lanes: Lanes) -> Lane:
+    """Return the lane of a rank; a compiled one where there is one, and the lanes are in shared memory."""
+    if Compiled is not None and isinstance(outbox.payload, memoryview):
+        mark, limits = VERSION | EAGER << 8, (eager_credits.each, eager_credits.most_owed)
+        compiled = Compiled(rank, len(ledger.sent), nonce, mark, *limits, *ledger.words(), outbox.payload)
+        if lanes.attach(compiled):
+            return compiled
+    return PythonLane(rank, nonce, ledger, outbox, eager_credits, lanes)
+
+
+class PythonLane:
+    """The lane on any transport that has lanes."""
 
     def __init__(
         self, rank: int, nonce: int, ledger: Ledger, outbox: Outbox, eager_credits: EagerCredits, lanes: Lanes
@@ -24,64 +58,44 @@ class Lane:
         self._rank, self._nonce, self._ledger, self._lanes = rank, nonce, ledger, lanes
         self._outbox, self._eager_credits = outbox, eager_credits
 
-    def put(self, op: Operation, peer: int, frames: Sequence[memoryview]) -> bool:
-        """Send a message of at most one frame; False, and nothing has changed, if it cannot go eagerly now."""
-        ledger, eager_credits = self._ledger, self._eager_credits
-        total = len(frames[0]) if frames else 0
-        if total > op.eager or not eager_credits.spend(peer, total, 0):
+    def put(
+        self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, payload: Frame | None, /
+    ) -> bool:
+        ledger, total = self._ledger, 0 if payload is None else len(payload)
+        if not self._eager_credits.spend(peer, total, 0):
             return False
-        ordinal, sent = op.sent.get(peer, 0), ledger.sent[peer]
-        header = pack_fields(
-            VERSION,
-            EAGER,
-            0,
-            self._rank,
-            self._nonce,
-            op.context,
-            op.number,
-            ordinal,
-            sent & PAIR,
-            0 if total else len(frames),
-            total,
-            ledger.owed[peer],
-            op.fingerprint,
-        )
-        if not self._lanes.put(peer, b"".join((header, *frames))):
+        sent, joined = ledger.sent[peer], 0 if total or payload is None else 1
+        name = VERSION, EAGER, 0, self._rank, self._nonce, context, number, ordinal
+        header = pack_fields(*name, sent & PAIR, joined, total, ledger.owed[peer], fingerprint)
+        if not self._lanes.put(peer, b"".join((header, payload)) if payload is not None else header):
             ledger.spent[peer] -= cost(total, 0)
             return False
-        op.sent[peer] = ordinal + 1
         ledger.owed[peer] = 0
         ledger.sent[peer] = sent + 1
         ledger.posted[peer] += 1
         self._outbox.payload[0] += total
         return True
 
-    def take(self, op: Operation, peer: int, total: int | None, patience: float) -> bytes | None:
-        """Receive the next message of `peer`, of `total` bytes if that is known, waiting for `patience` seconds.
-
-        None, and nothing has changed, if none has come, or another one, or if anything else needs the engine.
-        """
+    def take(
+        self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, total: int, patience: float, /
+    ) -> bytes | None:
         frame = self._lanes.head(peer, patience)
         if frame is None or len(frame) < SIZE:
             return None
-        ledger, eager_credits = self._ledger, self._eager_credits
-        ordinal, seen = op.received.get(peer, 0), ledger.seen[peer]
-        *name, pair, joined, length, credit, fingerprint = unpack_fields(frame)
+        ledger, seen, size = self._ledger, self._ledger.seen[peer], len(frame) - SIZE
+        *name, pair, joined, length, credit, theirs = unpack_fields(frame)
         if (
-            name != [VERSION, EAGER, 0, peer, self._nonce, op.context, op.number, ordinal]
-            or pair != seen & PAIR
+            name != [VERSION, EAGER, 0, peer, self._nonce, context, number, ordinal]
+            or (pair, length, theirs) != (seen & PAIR, size, fingerprint)
             or joined > (not length)
-            or length != (len(frame) - SIZE if total is None else total)
-            or len(frame) != SIZE + length
-            or fingerprint != op.fingerprint
-            or not eager_credits.matched_at_once(peer, length)
+            or total not in (length, ANY_SIZE)
+            or not self._eager_credits.matched_at_once(peer, length)
         ):
             return None
         data = bytes(frame[SIZE:])
         self._lanes.release(peer)
-        op.received[peer] = ordinal + 1
         ledger.seen[peer] = seen + 1
         ledger.matched[peer] += 1
         if credit:
-            eager_credits.take_back(peer, credit)
+            self._eager_credits.take_back(peer, credit)
         return data

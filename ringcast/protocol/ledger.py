@@ -26,6 +26,10 @@ class Ledger:
             _zeros(size) for _ in range(7)
         )
 
+    def words(self) -> tuple[Words, ...]:
+        """Return all words, in the order that a compiled lane takes."""
+        return self.sent, self.seen, self.posted, self.matched, self.spent, self.held, self.owed
+
 
 def _zeros(size: int) -> Words:
     return array("Q", bytes(8 * size))

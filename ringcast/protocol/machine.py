@@ -55,7 +55,7 @@ from ringcast.protocol.communicators import Context, Contexts, Waiting
 from ringcast.protocol.counters import Counters
 from ringcast.protocol.eager_credits import EagerCredits
 from ringcast.protocol.error_factory import ErrorFactory
-from ringcast.protocol.lane import Lane
+from ringcast.protocol.lane import Lane, open_lane
 from ringcast.protocol.ledger import Ledger
 from ringcast.protocol.matching import ANY, Mailbox
 from ringcast.protocol.notices import Notices
@@ -294,7 +294,7 @@ class Protocol:
         ):
             return None
         if self._lane is None:
-            self._lane = Lane(self.rank, self.nonce, self._ledger, self._outbox, self._eager_credits, lanes)
+            self._lane = open_lane(self.rank, self.nonce, self._ledger, self._outbox, self._eager_credits, lanes)
         return self._lane
 
     def send(

@@ -62,8 +62,24 @@ class Arrival(Protocol):
         """
 
 
+class CompiledLane(Protocol):
+    """Reads and writes rings of shared memory itself (`ringcast.protocol.lane`)."""
+
+    def map(self, *memory: object) -> None:
+        """Use this rank's segment."""
+
+    def link(self, peer: int, /, *memory: object) -> None:
+        """Use the segment of a peer."""
+
+    def close(self) -> None:
+        """Release all memory; idempotent."""
+
+
 class Lanes(Protocol):
     """The next messages of each peer, where they can be looked at before they are taken."""
+
+    def attach(self, compiled: CompiledLane) -> bool:
+        """Let a compiled lane use the rings until this transport closes; False where there are none to be used."""
 
     def put(self, peer: int, frame: Frame) -> bool:
         """Send a message of one frame now; False, and nothing of it is sent, if it would have to wait."""

@@ -25,7 +25,7 @@ from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import LinkLost
-from ringcast.transports.base import Frame, MemoryArrival
+from ringcast.transports.base import CompiledLane, Frame, MemoryArrival
 from ringcast.wire.control_messages import Failing, FromMember
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import Kind, unpack
@@ -78,6 +78,9 @@ class End:
     @property
     def lanes(self) -> End | None:
         return self if self._job.lanes else None
+
+    def attach(self, compiled: CompiledLane) -> bool:
+        return False
 
     def put(self, peer: int, frame: Frame) -> bool:
         self._place()

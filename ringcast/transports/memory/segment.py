@@ -113,6 +113,11 @@ class Segment:
         """Set the token, once."""
         self._token[0] = token
 
+    @property
+    def rings(self) -> memoryview:
+        """All rings, in the order of their writers."""
+        return self.view[ring_at(0, self._size) :]
+
     def ring(self, source: int) -> memoryview:
         """Return the ring that a rank writes here."""
         at = ring_at(source, self._size)

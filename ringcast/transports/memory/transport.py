@@ -17,6 +17,7 @@ import os
 import select
 import threading
 import time
+from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ from ringcast.errors import LinkLost
 from ringcast.procs.credentials import Credentials, own
 from ringcast.procs.libc import ForeignMemory, Futex, address_of, let_family_read
 from ringcast.procs.procfs import started
-from ringcast.transports.base import LINGER, Frame, LoanWithdrawn, MemoryArrival
+from ringcast.transports.base import LINGER, CompiledLane, Frame, LoanWithdrawn, MemoryArrival
 from ringcast.transports.memory import segment
 from ringcast.transports.memory.ring import Loans, RingReader, RingWriter, pack_loans
 from ringcast.transports.memory.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, RETURNS, Segment, SegmentCard
@@ -38,7 +39,7 @@ LOOK = 0.1  # seconds between two looks whether a peer that reads nothing still 
 FEWEST, MOST = 16, 8192  # looks before a wait; each takes 0.1 us, and all together SHORT at most …
 MOST_YIELDS = 128  # … and most looks where others may run in between, which takes 0.5 us if none wants to
 SHORT = 500e-6  # seconds; after a shorter wait a rank looks more often before the next one
-_BELLS = (1 << 32) - 1
+_BELLS = (1 << 31) - 1  # the numbers beyond are those of compiled lanes
 
 
 class ShmTransport:
@@ -70,6 +71,9 @@ class ShmTransport:
         self._unmapped: dict[int, OSError] = {}
         self.unsent: dict[int, _Link] = {}  # links with messages that wait for room
         self._injected: deque[Sequence[bytes]] = deque()
+        # How many were ever put into it, and taken out: words that a compiled lane reads.
+        self._put_in, self._taken_out = array("Q", [0]), array("Q", [0])
+        self._compiled: CompiledLane | None = None
         self._fence, self._door = threading.Lock(), threading.RLock()
         self._unread = -1  # the rank whose message is still in its ring
         self._served = 0  # the rank to look at first for the next message
@@ -126,7 +130,20 @@ class ShmTransport:
 
     @property
     def lanes(self) -> ShmTransport | None:
-        return None if self._with_pipe else self
+        if self._with_pipe:
+            return None
+        if self._unread >= 0:
+            self._release(self._unread)
+        return self
+
+    def attach(self, compiled: CompiledLane) -> bool:
+        own = self._own
+        words = own.tails, own.heads, own.wanting, own.rings, own.state, own.bell
+        compiled.map(*words, self._put_in, self._taken_out)
+        for peer, link in self._links.items():
+            compiled.link(peer, *link.memory)
+        self._compiled = compiled
+        return True
 
     def put(self, peer: int, frame: Frame) -> bool:
         link = self._links.get(peer)
@@ -139,8 +156,6 @@ class ShmTransport:
         return True
 
     def head(self, peer: int, patience: float) -> memoryview | None:
-        if self._unread >= 0:
-            self._release(self._unread)
         if self._injected or not (self._own.tails[peer] != self._own.heads[peer] or self._await(peer, patience)):
             return None
         try:
@@ -268,6 +283,7 @@ class ShmTransport:
     def _next(self) -> MemoryArrival | None:
         """Return the next message, from each rank in turn; None if there is none."""
         if self._injected:
+            self._taken_out[0] += 1
             return MemoryArrival(self._injected.popleft())
         tails, heads, size = self._own.tails, self._own.heads, self._size
         source = self._served
@@ -315,6 +331,7 @@ class ShmTransport:
             if self._closed:
                 return
             self._injected.append(frames)
+            self._put_in[0] += 1
             with threading.Lock():  # a new lock as fence: the polling thread may hold its own
                 pass
             _wake(self._own, self._futex, self._pipe[1], next(self._bells))
@@ -350,6 +367,8 @@ class ShmTransport:
         """Close the descriptors, and unmap all memory, even if a reference to this object is kept."""
         with self._door:
             self._closed = True
+            if self._compiled is not None:
+                self._compiled.close()
             del self._own, self._futex
         for link in self._links.values():
             link.close()
@@ -372,11 +391,11 @@ class _Link:
         if self._process >= 0:
             self._ends.register(self._process, select.POLLIN)
         try:
-            self._segment, ring, self._pipe = segment.open_at(card, who, rank, size)
+            self._segment, self._ring, self._pipe = segment.open_at(card, who, rank, size)
         except BaseException:
             self._close_watch()
             raise
-        self.ring = RingWriter(ring, self._segment.tails, self._segment.heads, rank)
+        self.ring = RingWriter(self._ring, self._segment.tails, self._segment.heads, rank)
         self.queue: deque[tuple[Sequence[bytes], bytes]] = deque()  # of messages that wait for room
         self.state = self._segment.state  # how its reader waits
         self._futex = Futex(self._segment.view[BELL : BELL + 4])
@@ -385,6 +404,20 @@ class _Link:
         if self.ended():  # then the mapped memory may be another process's
             self.close()
             raise FileNotFoundError(f"process {card.pid} has ended")
+
+    @property
+    def memory(self) -> tuple[object, ...]:
+        """The words, the ring and the pipe, as a compiled lane takes them."""
+        tables, here = self._segment, slice(self._rank, self._rank + 1)
+        return (
+            tables.tails[here],
+            tables.heads[here],
+            self._ring,
+            tables.left,
+            tables.state,
+            tables.bell,
+            self._pipe,
+        )
 
     def put_queued(self, fence: threading.Lock) -> bool:
         """Write queued messages as far as there is room; return whether any was written."""
@@ -434,7 +467,7 @@ class _Link:
         """Close the descriptors, and unmap the memory."""
         os.close(self._pipe)
         self._close_watch()
-        del self._segment, self.state, self.ring, self._futex
+        del self._segment, self._ring, self.state, self.ring, self._futex
 
     def _close_watch(self) -> None:
         if self._process >= 0:

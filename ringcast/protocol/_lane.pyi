@@ -1,0 +1,29 @@
+class Lane:
+    """The compiled lane (`_lane.c`)."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        nonce: int,
+        eager: int,
+        each: int,
+        most_owed: int,
+        *words: object,
+    ) -> None: ...
+    def map(self, *memory: object) -> None: ...
+    def link(self, peer: int, /, *memory: object) -> None: ...
+    def put(
+        self,
+        peer: int,
+        context: int,
+        number: int,
+        ordinal: int,
+        fingerprint: int,
+        payload: bytes | bytearray | memoryview | None,
+        /,
+    ) -> bool: ...
+    def take(
+        self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, total: int, patience: float, /
+    ) -> bytes | None: ...
+    def close(self) -> None: ...
