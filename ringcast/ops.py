@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ringcast._util.dataclass import dataclass
 
-Array: TypeAlias = "NDArray[Any]"
+Array: TypeAlias = NDArray[Any]
 LONGEST_NAME = 300  # characters of an operator's name
 
 

@@ -36,6 +36,6 @@ def _form(pkg: griffe.Module, form: FunctionType, place: int) -> griffe.Function
     made.lineno = made.endlineno = place  # by which the page orders them
     made.name, made.docstring = form.__name__, griffe.Docstring(inspect.getdoc(form) or "", parent=made)
     made.parameters = griffe.Parameters(*(one for one in source.parameters if one.name != "timeout"))
-    result = form.__annotations__["return"].partition("[")[0]
+    result = form.__annotations__["return"].__origin__.__name__
     made.returns = griffe.ExprSubscript(griffe.ExprName(result, parent=source.parent), source.returns)
     return made

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import update_wrapper
 from inspect import Signature, cleandoc, signature
-from types import FunctionType
+from types import FunctionType, GenericAlias
 from typing import Any, TypeVar
 
 from ringcast._util.dataclass import dataclass
@@ -94,13 +94,12 @@ def renamed(name: str, like: Callable[..., Any], way: Way) -> Any:
 
 def _form(form: Form, call: FunctionType, kind: type, name: str) -> Any:
     """Return the method `name` of a class, which makes a call in another form."""
-    namespace = {**call.__globals__, form.result.__name__: form.result}  # for tools that evaluate annotations
-    twin = FunctionType(call.__code__, namespace, name, call.__defaults__)
+    twin = FunctionType(call.__code__, call.__globals__, name, call.__defaults__)
     twin.__kwdefaults__ = call.__kwdefaults__
     twin.__module__, twin.__qualname__ = kind.__module__, f"{kind.__qualname__}.{name}"  # as errors name it
     twin.__doc__ = _docstring(form, call)
     twin.__annotations__ = {key: value for key, value in call.__annotations__.items() if key != "timeout"}
-    twin.__annotations__["return"] = f"{form.result.__name__}[{call.__annotations__['return']}]"
+    twin.__annotations__["return"] = GenericAlias(form.result, (call.__annotations__["return"],))
     method = renamed(name, twin, _way(twin, name, getattr(kind, form.way)))
     method.__signature__ = _without_timeout(signature(twin))
     return method
