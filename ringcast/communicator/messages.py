@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, overload
 
 from numpy.typing import NDArray
 
 from ringcast import collectives
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag, Wildcard
+from ringcast.errors import FAILURES
 from ringcast.requests.calls import Calls
 from ringcast.requests.types import Scalar
+from ringcast.wire.call import site_of
 
 
 class Messages(Calls):
@@ -212,4 +215,9 @@ class Messages(Calls):
         True
         """
         self._enter("iprobe")
-        return collectives.point_to_point.iprobe(self._group, source, tag)
+        site = site_of(sys._getframe().f_back)
+        try:
+            return collectives.point_to_point.iprobe(self._group, source, tag)
+        except FAILURES as error:
+            self._raised(error, "iprobe", site)
+            raise

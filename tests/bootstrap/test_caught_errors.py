@@ -249,6 +249,17 @@ def test_run_returns_where_they_were_answered(backend: str) -> None:
     assert run(work, 2, backend=backend) == [2, 2]
 
 
+def test_an_error_of_iprobe_counts() -> None:
+    def work(comm: Communicator) -> None:
+        comm.revoke()
+        with pytest.raises(Revoked):
+            comm.iprobe()
+
+    place = r"iprobe at test_caught_errors.py:\d+"
+    with pytest.raises(RunFailed, match=rf"Revoked: .* \(raised in {place} and caught; neither shrink"):
+        run(work, 2, backend="threads")
+
+
 def test_a_guest_of_another_engine_has_failed_too() -> None:
     from support.hosted_jobs import run as run_guests
 
