@@ -64,12 +64,7 @@ class TlsStream:
         self._received, self._unsent = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._received, self._unsent, server_side)
         self._read: Callable[[int, memoryview], Any] = self._tls.read  # returns an int, though its type says otherwise
-        self._held = 0
-
-    @property
-    def held(self) -> int:
-        """Upper bound of the encrypted bytes that were fed and not read, whatever the other end sends."""
-        return self._held
+        self.held = 0  # upper bound of the encrypted bytes that were fed and not read, whatever the other end sends
 
     def shake(self) -> None:
         """Go on with the handshake; send `unsent` afterwards, also when the handshake fails.
@@ -79,7 +74,7 @@ class TlsStream:
             ssl.SSLError: the data are no TLS 1.3 handshake, or the other end has not proved a trusted certificate.
         """
         self._tls.do_handshake()
-        self._held = self._received.pending
+        self.held = self._received.pending
 
     def unsent(self) -> bytes:
         """Return the bytes that the owner must send to the other end."""
@@ -98,10 +93,15 @@ class TlsStream:
             encrypted.append(self._unsent.read())
         return encrypted
 
+    def seal(self, data: bytes) -> bytes:
+        """Encrypt at most RECORD bytes, which are not empty, as one record, and return it."""
+        self._tls.write(data)
+        return self._unsent.read()
+
     def feed(self, data: bytes | memoryview) -> None:
         """Take bytes from the other end."""
         self._received.write(data)
-        self._held += len(data)
+        self.held += len(data)
 
     def read_into(self, view: memoryview) -> int:
         """Decrypt at most one record into `view`; return the number of bytes, 0 after the other end's last record.
@@ -110,8 +110,9 @@ class TlsStream:
             ssl.SSLWantReadError: more bytes must be fed.
             ssl.SSLError: the bytes were changed on the way.
         """
-        got: int = self._read(len(view), view)
-        self._held -= got if self._tls.pending() else got + ADDED
+        size = len(view)
+        got: int = self._read(size, view)
+        self.held -= got if got == size and self._tls.pending() else got + ADDED
         return got
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable, Iterator
+from math import inf
 
 import pytest
 
@@ -47,15 +48,15 @@ def pipe(watch: Watcher) -> Iterator[Pipe]:
 
 def test_others_run_before_a_wait(watch: Watcher, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_yield", pipe.write)
-    watch.wait(None)
+    watch.wait(inf)
     assert pipe.told == 1
 
 
 def test_who_does_not_wait_looks_once(watch: Watcher, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_yield", pytest.fail)
-    watch.wait(0)
+    watch.wait(-inf)
     pipe.write()
-    watch.wait(0)
+    watch.wait(-inf)
     assert pipe.told == 1
 
 
@@ -64,6 +65,7 @@ def test_there_are_more_looks_after_short_waits_and_fewer_after_long_ones(
 ) -> None:
     looks = list[int]()
     monkeypatch.setattr(watcher, "_SHORT", 100.0)
+    monkeypatch.setattr(watcher, "_TAKEN", 100.0)
 
     def write_after_the_looks() -> None:
         looks.append(0)
@@ -77,6 +79,8 @@ def test_there_are_more_looks_after_short_waits_and_fewer_after_long_ones(
             self._epoll, self._does = epoll, does
 
         def poll(self, seconds: float, most: int) -> list[tuple[int, int]]:
+            if seconds == 0:
+                return self._epoll.poll(0, most)
             monkeypatch.setattr(watch, "_epoll", self._epoll)
             self._does()
             return self._epoll.poll(seconds, most)
@@ -84,12 +88,12 @@ def test_there_are_more_looks_after_short_waits_and_fewer_after_long_ones(
     monkeypatch.setattr(os, "sched_yield", write_after_the_looks)
     for _ in range(10):
         looks.clear()
-        watch.wait(None)
+        watch.wait(inf)
     assert len(looks) == watcher._MOST
     monkeypatch.setattr(os, "sched_yield", lambda: looks.append(0))
     for _ in range(10):
         looks.clear()
-        watch.wait(1e-6)
+        watch.wait(watcher.time.monotonic() + 1e-6)
     assert len(looks) == watcher._FEWEST
 
 
@@ -113,4 +117,29 @@ def test_who_has_looked_for_long_waits_for_the_rest_of_its_time(
     monkeypatch.setattr(os, "sched_yield", others_run)
     monkeypatch.setattr(watcher.time, "monotonic", lambda: now[0])
     watch.wait(1.0)
-    assert waits == [0, 0.25]
+    assert waits == [0, 0, 0.25]
+
+
+def test_where_others_had_work_for_the_processor_there_are_no_looks_for_a_while(
+    watch: Watcher, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, taken = list[int](), [True]
+    now = [0.0]
+
+    def others_run() -> None:
+        looks.append(0)
+        now[0] += watcher._TAKEN if taken[0] else watcher._TAKEN / 100
+
+    monkeypatch.setattr(os, "sched_yield", others_run)
+    monkeypatch.setattr(watcher.time, "monotonic", lambda: now[0])
+    for _ in range(2):
+        looks.clear()
+        for _ in range(1 + watcher._CROWDED):
+            watch.wait(watcher.time.monotonic() + 1e-6)
+        assert len(looks) == 1
+    taken[0] = False
+    watch.wait(watcher.time.monotonic() + 1e-6)
+    assert len(looks) == 1 + watcher._FEWEST
+    pipe.write()
+    watch.wait(inf)
+    assert pipe.told == 1

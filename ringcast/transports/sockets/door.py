@@ -108,7 +108,7 @@ class Door:
 
     def _serve(self) -> None:
         """Serve the port and the waiting connections, and rest if time was spent on refused ones."""
-        self._watcher.wait(0)
+        self._watcher.wait(-inf)
         if self._wasted:
             self._rest((SHARE - 1) * self._wasted)
             self._wasted = 0.0

@@ -13,9 +13,9 @@ from ringcast.net.tls import RECORD
 from ringcast.transports.base import Frame
 from ringcast.wire.header import LARGEST_FRAME
 
-_ONE = struct.Struct("<II")
+ONE = struct.Struct("<II")  # prefix of a message of one frame
 _COUNT = struct.Struct("<I")
-START = _ONE.size  # bytes of a message that must have come before its lengths can be known
+START = ONE.size  # bytes of a message that must have come before its lengths can be known
 MOST_FRAMES = LARGEST_FRAME // 4
 LARGEST_MESSAGE = 16 * LARGEST_FRAME  # bytes; more closes the connection
 _PIECE = 16 * RECORD  # bytes that TLS encrypts at once
@@ -30,7 +30,7 @@ def lengths(frames: Sequence[Frame]) -> tuple[bytes, int]:
     """Return the prefix with the frames' lengths, and the length of the whole message."""
     if len(frames) == 1:
         size = len(frames[0])
-        return _ONE.pack(1, size), START + size
+        return ONE.pack(1, size), START + size
     sizes = [len(frame) for frame in frames]
     return struct.pack(f"<{len(sizes) + 1}I", len(sizes), *sizes), 4 * (len(sizes) + 1) + sum(sizes)
 
@@ -41,7 +41,7 @@ def start_of(memory: bytearray, at: int) -> tuple[int, tuple[int, ...] | None]:
     Raises:
         Malformed: this is no message.
     """
-    count, first = _ONE.unpack_from(memory, at)
+    count, first = ONE.unpack_from(memory, at)
     if count == 1:
         if first > LARGEST_FRAME:
             raise Malformed(f"a frame of {first} bytes")
@@ -68,14 +68,11 @@ def in_buffers(message: Sequence[Frame]) -> Sequence[Frame]:
     return message if len(message) <= _BUFFERS else [b"".join(message)]
 
 
-def in_records(message: Sequence[Frame], total: int) -> Iterator[Frame]:
-    """Yield the pieces in which a message of `total` bytes is encrypted: records of full length, except the last one.
+def in_records(message: Sequence[Frame]) -> Iterator[Frame]:
+    """Yield the pieces in which a message is encrypted: records of full length, except the last one.
 
     Only bytes of records with parts of several frames are copied.
     """
-    if total <= RECORD:
-        yield b"".join(message)
-        return
     begun = bytearray()  # of a record
     for frame in message:
         view, at = memoryview(frame), 0

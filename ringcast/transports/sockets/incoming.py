@@ -9,11 +9,13 @@ has come (SO_RCVLOWAT); where it has no room for all, the message is put togethe
 from __future__ import annotations
 
 import socket
+from collections import deque
+from collections.abc import Callable
 
 from ringcast.errors import LinkLost
 from ringcast.net.tls import RECORD
 from ringcast.transports.base import Frame
-from ringcast.transports.sockets.framing import START, sizes_of, start_of
+from ringcast.transports.sockets.framing import ONE, START, sizes_of, start_of
 from ringcast.transports.sockets.source import CAN_WAIT, Source
 
 _ROOM = 2 * RECORD  # bytes of the memory: room for the unread rest of a message and another record
@@ -22,37 +24,46 @@ _ROOM = 2 * RECORD  # bytes of the memory: room for the unread rest of a message
 class Incoming:
     """A connection from which messages are read."""
 
-    def __init__(self, sock: socket.socket, rank: int, source: Source) -> None:
-        self.sock, self.rank, self._source = sock, rank, source
-        self.queued = False  # whether the transport will look for messages here already
+    def __init__(
+        self, sock: socket.socket, rank: int, source: Source, ready: deque[Incoming], end: Callable[[Incoming], None]
+    ) -> None:
+        """Read from `sock`; the connection enters `ready` when it may have a message, and calls `end` when it ends."""
+        self.sock, self.rank, self._source, self._ready, self._on_end = sock, rank, source, ready, end
+        self.queued = False  # whether it is in `ready`
+        self.drained = False  # whether the message returned last has been read, and nothing can be behind it
         self._own = self._memory = bytearray(_ROOM)
         self._own_view = self._view = memoryview(self._memory)
+        self._front = self._view[:RECORD]  # where most messages are read
         self._start = self._end = 0  # of the unread bytes in the memory
         self._awaited = 0  # bytes of a message whose rest is awaited in the kernel
 
-    def fill(self) -> bool:
-        """Take the bytes that have come, without a wait; return whether they may complete a message.
-
-        Raises:
-            OSError: the connection has ended.
-        """
-        if self._awaited:
-            total, self._awaited = self._awaited, 0
-            self._source.tell_of_all()
-            if self._source.has(total - (self._end - self._start)):
-                return True
-            self._enlarge(total)  # the kernel has no room for more, or no more will come
-        room = self._room()
-        if not room:
-            return True
+    def fill(self) -> None:
+        """Take the bytes that have come, without a wait."""
         try:
-            got = self._source.recv_into(room)
+            if not self._awaited or not self._has_come():
+                room = self._room() if self._end else self._front
+                if room:
+                    got = self._source.recv_into(room)
+                    if not got:
+                        raise ConnectionResetError("it was closed by the other side")
+                    self._end += got
         except BlockingIOError:
-            return False
-        if not got:
-            raise ConnectionResetError("it was closed by the other side")
-        self._end += got
-        return True
+            return
+        except OSError:
+            self._on_end(self)
+            return
+        if not self.queued:
+            self.queued = True
+            self._ready.append(self)
+
+    def _has_come(self) -> bool:
+        """Return whether the kernel has the rest of the message that is awaited there; it is awaited no longer."""
+        total, self._awaited = self._awaited, 0
+        self._source.tell_of_all()
+        if self._source.has(total - (self._end - self._start)):
+            return True
+        self._enlarge(total)  # the kernel has no room for more, or no more will come
+        return False
 
     def next(self) -> Arrival | None:
         """Return the next message; None if not all of it has come.
@@ -61,6 +72,22 @@ class Incoming:
             Malformed: the bytes are no message.
             OSError: the connection has ended.
         """
+        start, end = self._start, self._end
+        if end - start >= START:
+            count, size = ONE.unpack_from(self._memory, start)
+            stop = start + START + size
+            if count == 1 and stop <= end:  # all of a message of one frame, as most are
+                header = bytes(self._view[start + START : stop])
+                if stop < end:
+                    self._start = stop
+                else:
+                    self._rest()
+                self.drained = stop == end and not self._source.readable
+                return Arrival(self, (size,), header)
+        self.drained = False
+        return self._next()
+
+    def _next(self) -> Arrival | None:
         while (arrival := self._first()) is None and not self._awaited and self._source.readable:
             got = self._source.read_into(self._room())
             if not got:
@@ -86,7 +113,7 @@ class Incoming:
             self._await(total)
             return None
         self._start += prefix
-        return Arrival(self, sizes)
+        return Arrival(self, sizes, bytes(self.take(sizes[0])))
 
     def take(self, size: int) -> Frame:
         """Return the next bytes of a message that has come.
@@ -186,9 +213,8 @@ class Arrival:
     __slots__ = ("_next", "_sizes", "connection", "header")
     loan = None
 
-    def __init__(self, connection: Incoming, sizes: tuple[int, ...]) -> None:
-        self.connection, self._sizes, self._next = connection, sizes, 1
-        self.header = bytes(connection.take(sizes[0]))
+    def __init__(self, connection: Incoming, sizes: tuple[int, ...], header: bytes) -> None:
+        self.connection, self._sizes, self.header, self._next = connection, sizes, header, 1
 
     @property
     def more(self) -> bool:

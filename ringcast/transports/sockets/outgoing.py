@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ringcast.errors import LinkLost
-from ringcast.net.tls import TlsClient, TlsStream
+from ringcast.net.tls import RECORD, TlsClient, TlsStream
 from ringcast.transports.base import Frame
 from ringcast.transports.sockets.framing import in_buffers, in_records, lengths
 from ringcast.transports.sockets.greeting import Refused, Steps, call
@@ -66,15 +66,14 @@ class Outgoing:
         if self.lost:
             raise LinkLost(self.peer, self.lost)
         prefix, total = lengths(frames)
-        message = [prefix, *frames]
         if not self.made:
-            self._early.append(b"".join(message))
+            self._early.append(b"".join((prefix, *frames)))
             self._unsent.add(self.peer)
             return
         try:
             if waited := bool(self._queue):
                 self._flush()
-            pieces = self._pieces(message, total)
+            pieces = self._pieces((prefix, *frames), total)
             if not self._queue and not (pieces := self._write(pieces)):
                 return
             self._queue.extend(map(bytes, pieces))
@@ -160,11 +159,19 @@ class Outgoing:
 
     def _pieces(self, message: Sequence[Frame], total: int) -> Sequence[Frame]:
         """Return the pieces in which a message goes to the kernel, encrypted under TLS."""
-        return in_buffers(message if self.stream is None else self.stream.encrypt(in_records(message, total)))
+        stream = self.stream
+        if total <= RECORD:
+            joined = b"".join(message)
+            return (joined if stream is None else stream.seal(joined),)
+        return in_buffers(message if stream is None else stream.encrypt(in_records(message)))
 
     def _write(self, pieces: Sequence[Frame]) -> Sequence[Frame]:
         """Write the pieces, and return the ones that the kernel has not taken; the first of them may be cut."""
         try:
+            if len(pieces) == 1:
+                (piece,) = pieces
+                sent = self.sock.send(piece)
+                return () if sent == len(piece) else (memoryview(piece)[sent:],)
             sent = self.sock.sendmsg(pieces)
         except BlockingIOError:
             return pieces

@@ -23,9 +23,7 @@ CAN_WAIT = sys.platform == "linux"  # whether SO_RCVLOWAT makes the kernel wait 
 class Source(Protocol):
     """The bytes of one connection, in order."""
 
-    @property
-    def readable(self) -> bool:
-        """Whether data may be there that the kernel does not report."""
+    readable: bool  # whether data may be there that the kernel does not report
 
     def recv_into(self, view: memoryview) -> int:
         """Fill `view`, which is not empty, from its start; return the number of bytes, 0 if the other end has ended.
@@ -79,33 +77,34 @@ class TlsSource:
     """Decrypted bytes; `scratch` is memory that all sources of a transport share, for the time of one call."""
 
     def __init__(self, sock: socket.socket, stream: TlsStream, scratch: memoryview) -> None:
-        self._kernel, self._sock, self._stream, self._scratch = PlainSource(sock), sock, stream, scratch
-        self._dry = False  # whether nothing can be read until more is fed
-
-    @property
-    def readable(self) -> bool:
-        return self._stream.held > 0 and not self._dry
+        self._kernel, self._receive, self._stream, self._scratch = PlainSource(sock), sock.recv_into, stream, scratch
+        self.readable = stream.held > 0  # False too when nothing can be read until more is fed
 
     def recv_into(self, view: memoryview) -> int:
+        stream = self._stream
         # A reader with room for more than a record expects a full one. If less is held, the kernel is asked at once.
-        least = RECORD if len(view) > RECORD else 0
         while True:
-            if self._dry or self._stream.held <= least:
-                size = self._sock.recv_into(self._scratch)
+            if not self.readable or (len(view) > RECORD and stream.held <= RECORD):
+                size = self._receive(self._scratch)
                 if not size:
                     return 0
-                self._stream.feed(self._scratch[:size])
-                self._dry = False
-            got = self.read_into(view)
-            if got or not self._dry:
+                stream.feed(self._scratch[:size])
+            try:
+                got = stream.read_into(view)
+            except ssl.SSLWantReadError:
+                self.readable = False
+            else:
+                self.readable = stream.held > 0
                 return got
 
     def read_into(self, view: memoryview) -> int:
         try:
-            return self._stream.read_into(view)
+            got = self._stream.read_into(view)
         except ssl.SSLWantReadError:
-            self._dry = True
+            self.readable = False
             return 0
+        self.readable = self._stream.held > 0
+        return got
 
     def has(self, size: int) -> bool:
         return self._kernel.has(encrypted(size) - self._stream.held)

@@ -115,7 +115,7 @@ class SocketTransport(NoLoans):
 
     def unreached(self) -> dict[int, str]:
         """Return the peers of `connect` without a connection so far, each with the reason if it was broken off."""
-        self._wait(0)
+        self._wait(-inf)
         self._watched = {peer for peer in self._watched if not self._links[peer].made}
         return {peer: self._links[peer].lost for peer in self._watched}
 
@@ -129,7 +129,7 @@ class SocketTransport(NoLoans):
     def wait_for_news(self, deadline: float) -> None:
         """Wait until something arrives, or a connection of `unreached` is made or broken, or until the deadline."""
         if not (self._injected or self._ready):
-            self._wait(max(0.0, deadline - self.clock()))
+            self._wait(deadline)
 
     def stop_watching(self) -> None:
         """Stop watching the connections that are being made."""
@@ -164,19 +164,28 @@ class SocketTransport(NoLoans):
     def poll(self, deadline: float | None) -> Arrival | MemoryArrival | None:
         if self._arrival is not None:
             self._drop()
+        until = inf if deadline is None else deadline
         looked, ready, unsent = False, self._ready, bool(self.unsent)
         while True:
             if self._injected:
                 return MemoryArrival(self._injected.popleft())
             while ready:
-                if (arrival := self._next(ready[0])) is not None:
-                    self._arrival = arrival
+                connection = ready[0]
+                try:
+                    arrival = connection.next()
+                except (OSError, ValueError):  # ValueError: the connection was closed in the middle of a message
+                    self._end(connection)
+                    arrival = None
+                if arrival is not None:
+                    if connection.drained:
+                        ready.popleft().queued = False
+                    else:
+                        self._arrival = arrival
                     return arrival
                 ready.popleft().queued = False
-            seconds = None if deadline is None else max(0.0, deadline - self.clock())
-            if looked and seconds == 0:
+            if looked and self.clock() >= until:
                 return None
-            self._wait(seconds)
+            self._wait(until)
             looked = True
             if unsent and not (self.unsent or self._injected or ready):
                 return None
@@ -200,24 +209,21 @@ class SocketTransport(NoLoans):
             for connection in [*self._incoming]:
                 self._end(connection)
             deadline = self.clock() + (LINGER if within is None else within)
-            while self.unsent and (left := deadline - self.clock()) > 0:
-                self._watcher.wait(left)
+            while self.unsent and self.clock() < deadline:
+                self._watcher.wait(deadline)
         finally:
             for link in self._links.values():
                 link.close()
             self._watcher.close()
             self._bell.close()
 
-    def _wait(self, seconds: float | None) -> None:
-        """Wait for an event at any file, at most `seconds` seconds."""
+    def _wait(self, until: float) -> None:
+        """Wait for an event at any file, at most until this time; one that has passed stands for a look."""
         if self._arrival is not None:
             self._drop()
         door = self._door
-        if door.due != inf:
-            left = max(0.0, door.due - self.clock())
-            seconds = left if seconds is None else min(left, seconds)
-        self._watcher.wait(seconds)
-        if door.due <= self.clock():
+        self._watcher.wait(min(until, door.due))
+        if door.due != inf and door.due <= self.clock():
             door.look()
 
     def _drop(self) -> None:
@@ -229,32 +235,14 @@ class SocketTransport(NoLoans):
         except OSError:
             self._end(arrival.connection)
 
-    def _next(self, connection: Incoming) -> Arrival | None:
-        try:
-            return connection.next()
-        except (OSError, ValueError):  # ValueError: the connection was closed in the middle of a message
-            self._end(connection)
-            return None
-
     def _enter(self, sock: socket.socket, rank: int, stream: TlsStream | None) -> None:
         source = PlainSource(sock) if stream is None else TlsSource(sock, stream, self._scratch)
-        connection = Incoming(sock, rank, source)
-
-        def fill() -> None:
-            try:
-                more = connection.fill()
-            except OSError:
-                self._end(connection)
-                return
-            if more and not connection.queued:
-                connection.queued = True
-                self._ready.append(connection)
-
+        connection = Incoming(sock, rank, source, self._ready, self._end)
         if rank >= 0:  # a rank has one connection; it makes another one only if the welcome did not reach it
             for other in [each for each in self._incoming if each.rank == rank]:
                 self._end(other)
         self._incoming.add(connection)
-        self._watcher.add(sock.fileno(), IN, fill)
+        self._watcher.add(sock.fileno(), IN, connection.fill)
 
     def _end(self, connection: Incoming) -> None:
         """Close a connection; messages in its memory may still be taken."""

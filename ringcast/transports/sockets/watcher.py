@@ -6,11 +6,14 @@ import os
 import select
 import time
 from collections.abc import Callable
+from math import inf
 
 IN, OUT = select.EPOLLIN, select.EPOLLOUT
 _MANY = 64  # events that are taken at once
 _FEWEST, _MOST = 4, 64  # looks before a wait; each takes a microsecond, if no other process wants to run
 _SHORT = 200e-6  # seconds; after a shorter wait there are more looks before the next one
+_TAKEN = 20e-6  # seconds; if one look takes longer, another process had work for this processor, …
+_CROWDED = 64  # … and this many waits follow without looks
 
 
 class Watcher:
@@ -19,6 +22,7 @@ class Watcher:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._looks = _FEWEST
+        self._crowded = 0  # waits that are to come without looks
         self._owners: dict[int, Callable[[], None]] = {}
         self._new: set[int] = set()  # files added since the last look, which may reuse the numbers of closed ones
 
@@ -46,34 +50,41 @@ class Watcher:
         if self._owners.pop(file, None) is not None:
             self._epoll.unregister(file)
 
-    def wait(self, seconds: float | None) -> None:
-        """Wait for events at most `seconds` seconds (None: without limit), and call the owners."""
+    def wait(self, until: float) -> None:
+        """Wait for events, at most until this time (inf: without limit), and call the owners."""
         new, owners = self._new, self._owners
         if new:
             new.clear()
-        for file, _ in self._look(seconds):
+        for file, _ in self._epoll.poll(0, _MANY) or self._look(until):
             if file not in new and (owner := owners.get(file)) is not None:
                 owner()
 
-    def _look(self, seconds: float | None) -> list[tuple[int, int]]:
-        """Return the files with events, now or within `seconds`.
+    def _look(self, until: float) -> list[tuple[int, int]]:
+        """Return the files with events until this time, where there are none now.
 
         Before the wait it looks a few times, more often if waits were short lately, and lets others run in between: so
-        the processor is not idle when a message comes; to wake an idle processor takes longer than many looks.
+        the processor is not idle when a message comes; to wake an idle processor takes longer than many looks. Where
+        others had work for this processor, they keep it for longer than a message takes, so it does not look in the
+        next waits: the kernel interrupts them for a process that waits.
         """
-        if seconds is not None and seconds <= 0:
-            return self._epoll.poll(0, _MANY)
-        began = now = time.monotonic()
-        for _ in range(self._looks):
-            events = self._epoll.poll(0, _MANY)
-            if events:
-                return events
-            os.sched_yield()
-            now = time.monotonic()
-            if now - began >= _SHORT:  # others have run for long
-                break
-        left = None if seconds is None else max(0.0, seconds - (now - began))
-        events = self._epoll.poll(left, _MANY)
+        now = time.monotonic()
+        if now >= until:
+            return []
+        if self._crowded:
+            self._crowded -= 1
+        else:
+            for _ in range(self._looks):
+                before = now
+                os.sched_yield()
+                events = self._epoll.poll(0, _MANY)
+                now = time.monotonic()
+                if now - before >= _TAKEN:
+                    self._crowded = _CROWDED
+                if events:
+                    return events
+                if self._crowded:
+                    break
+        events = self._epoll.poll(None if until == inf else max(0.0, until - now), _MANY)
         short = bool(events) and time.monotonic() - now < _SHORT
         self._looks = min(2 * self._looks, _MOST) if short else max(self._looks // 2, _FEWEST)
         return events
