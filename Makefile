@@ -4,7 +4,7 @@
 # make test-live    run those on emulated hosts, and those that start many jobs
 # make test-long    run those that take minutes
 #                   with SAMPLE=seed both run only a part, which the seed chooses
-# make test-compiled  run those of make test on the compiled build
+# make test-pure    run those of protocol, engine, collectives and transports without the compiled part
 #                   with TESTS="tests/protocol tests/wire" both run only these
 # make mpi4py-suite  run mpi4py's own tests on ringcast.MPI, and write their table into docs/use/mpi4py.md
 # make check        style, types and the direction of imports
@@ -18,10 +18,12 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 # Tests start hundreds of interpreters, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
+COMPILED := ringcast/protocol/_lane.abi3.so
+
 # Any text; .ci/run takes the commit's name.
 SAMPLED := $(if $(SAMPLE),--sample=$(SAMPLE))
 
-.PHONY: demo quick test test-live test-long test-compiled mpi4py-suite check docs dist
+.PHONY: demo quick test test-live test-long test-pure mpi4py-suite check docs dist
 
 demo: .venv/installed
 	$(BIN)/ringcast-launch -n 4 examples/identifiers.py
@@ -29,33 +31,24 @@ demo: .venv/installed
 # One connects workers by sockets.
 QUICK := tests/wire tests/control tests/protocol tests/schedules tests/launcher/test_supervisor.py --ignore tests/control/test_control.py
 
-quick: .venv/installed-test
+quick: $(COMPILED)
 	$(BIN)/pytest -n 2 --hypothesis-profile quick -m "not live and not long and not thorough" $(QUICK)
 
-test: .venv/installed-test
+test: $(COMPILED)
 	@$(BIN)/python tests/support/speed.py
 	$(BIN)/pytest -n 4 --dist worksteal -m "not live and not long" $(TESTS)
 
-test-live: .venv/installed-live
+test-live: .venv/installed-live $(COMPILED)
 	$(BIN)/pytest -n 4 --dist worksteal -m "live and not long" $(SAMPLED)
 
-test-long: .venv/installed-live
+test-long: .venv/installed-live $(COMPILED)
 	$(BIN)/pytest -n 4 --dist worksteal -m long $(SAMPLED)
 
-# In a copy with an environment of its own, where the packages are those of the compiled wheel: no test meets the others.
-COPY := build/compiled
+test-pure: TESTS = tests/protocol tests/engine tests/collectives tests/transports
+test-pure: .venv/installed-test
+	RINGCAST_PURE=1 $(BIN)/pytest -n 4 --dist worksteal -m "not live and not long" $(TESTS)
 
-test-compiled: .venv/installed-test
-	rm -rf $(COPY)
-	mkdir -p $(COPY)
-	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(COPY)
-	RINGCAST_COMPILE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(COPY)/dist ./$(COPY)
-	rm -r $(COPY)/ringcast $(COPY)/launcher/ringcast_launcher
-	$(BIN)/python -m zipfile -e $(COPY)/dist/*.whl $(COPY)
-	mv $(COPY)/ringcast_launcher $(COPY)/launcher
-	$(MAKE) -C $(COPY) test
-
-mpi4py-suite: .venv/installed-test
+mpi4py-suite: $(COMPILED)
 	$(BIN)/python docs/scripts/mpi4py_suite.py --write
 
 check: .venv/installed-test
@@ -88,6 +81,10 @@ $(BIN)/python:
 	$(INSTALL) 'pip>=25.1'
 	$(INSTALL) -e '.[bench]' --group dev
 	touch $@ .venv/installed
+
+# The compiled part: the installation has made it, and this makes it again after a change. If it cannot be, one line says why.
+$(COMPILED): ringcast/protocol/_lane.c hatch_build.py | .venv/installed-test
+	$(BIN)/python hatch_build.py
 
 # Dask and Ray, in whose clusters some tests run, are large.
 .venv/installed-live: .venv/installed-docs

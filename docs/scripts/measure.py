@@ -47,10 +47,10 @@ from ringcast.control import ControlClient, ControlServer, new_key
 from ringcast.control.events import Joined
 from ringcast.engine.recorder import encoded, mapped
 from ringcast.ops import MAX
+from ringcast.protocol.compiled import build
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.blocks import recv_schedule, schedule_tables, send_schedule
 from ringcast.transports.simulated import SimulatedWire
-from ringcast.version import build
 from ringcast.wire.call import Call
 from ringcast.wire.control_messages import Finished
 from ringcast.wire.endpoint_card import EndpointCard

@@ -20,7 +20,7 @@ from ringcast.config.worker import AUTO, CURVE, NONE, WISHES
 from ringcast.control import version
 from ringcast.errors import ConfigError, RendezvousError
 from ringcast.procs.timing import TIMING
-from ringcast.version import build
+from ringcast.protocol.compiled import build
 from ringcast.wire.transport_kinds import KINDS
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.decide.lost_output import BROKEN_PIPE

@@ -12,7 +12,7 @@ from importlib import import_module
 from ringcast._util.near_words import did_you_mean
 from ringcast.commands.command_line import FAILED, parser, refuse
 from ringcast.control import version
-from ringcast.version import build
+from ringcast.protocol.compiled import build
 
 # The module with the function `main` of each subcommand, and its help: modules are imported only when they are called.
 _COMMANDS = {

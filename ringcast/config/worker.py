@@ -19,6 +19,7 @@
 | RINGCAST_GRACE | seconds that ranks have to end after a signal to the launcher (read by the launcher) |
 | RINGCAST_CONFIG | file with the network's constants (`ringcast.algorithms.network_file`; default: the transport's) |
 | RINGCAST_DETERMINISTIC | 1: reductions combine in an order that neither transport, hosts nor constants change |
+| RINGCAST_PURE | 1: the compiled part is not used where it is installed |
 | RINGCAST_DEBUG | info: rank 0 prints algorithm and time of every stage of a collective to standard error |
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
 | RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.procs.child_processes` |
@@ -80,6 +81,7 @@ class WorkerConfig:
     grace: float | None = None
     file: str = ""
     deterministic: bool = False
+    pure: bool = False
     debug: str = ""
     terminal: str = ""
     columns: int = 0
@@ -124,6 +126,7 @@ class WorkerConfig:
             "RINGCAST_GRACE": "" if self.grace is None else str(self.grace),
             "RINGCAST_CONFIG": self.file,
             "RINGCAST_DETERMINISTIC": str(int(self.deterministic)),
+            "RINGCAST_PURE": "1" if self.pure else "",
             "RINGCAST_DEBUG": self.debug,
             "RINGCAST_TERMINAL": self.terminal,
             "RINGCAST_COLUMNS": str(self.columns or ""),
@@ -197,6 +200,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         grace=_seconds(env, "RINGCAST_GRACE"),
         file=env.get("RINGCAST_CONFIG", ""),
         deterministic=deterministic(env),
+        pure=_switch(env, "RINGCAST_PURE"),
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
         columns=_integer(env, "RINGCAST_COLUMNS", 0),
@@ -214,6 +218,11 @@ def deterministic(env: Mapping[str, str] | None = None) -> bool:
         ConfigError: the variable is not a number.
     """
     return _switch(os.environ if env is None else env, "RINGCAST_DETERMINISTIC")
+
+
+def pure(env: Mapping[str, str] | None = None) -> bool:
+    """Return whether no compiled part is to be used (RINGCAST_PURE); `from_environment` refuses other values."""
+    return (os.environ if env is None else env).get("RINGCAST_PURE") == "1"
 
 
 def automatic(wish: str = AUTO, *, far: bool) -> TransportKind:

@@ -377,7 +377,8 @@ static PyType_Spec spec = {"ringcast.protocol._lane.Lane", sizeof(Lane), 0, Py_T
 static int fill(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&spec);
-    int failed = type == NULL || PyModule_AddObjectRef(module, "Lane", type) < 0;
+    int failed = type == NULL || PyModule_AddObjectRef(module, "Lane", type) < 0 ||
+                 PyModule_AddIntConstant(module, "SOURCE", SOURCE) < 0; /* this text's CRC, by hatch_build.py */
     Py_XDECREF(type);
     return failed ? -1 : 0;
 }

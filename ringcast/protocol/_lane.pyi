@@ -1,3 +1,5 @@
+SOURCE: int  # the CRC of `_lane.c`, as it was compiled
+
 class Lane:
     """The compiled lane (`_lane.c`)."""
 

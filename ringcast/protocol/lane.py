@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ringcast.protocol.compiled import Compiled
 from ringcast.protocol.eager_credits import EagerCredits, cost
 from ringcast.protocol.ledger import Ledger
 from ringcast.protocol.outbox import Outbox
 from ringcast.transports.base import Frame, Lanes
 from ringcast.wire.header import EAGER, PAIR, SIZE, VERSION, pack_fields, unpack_fields
-
-try:
-    from ringcast.protocol._lane import Lane as Compiled
-except ImportError:
-    Compiled = None  # type: ignore[assignment, misc]
 
 ANY_SIZE = -1  # in place of a number of bytes
 

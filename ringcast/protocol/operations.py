@@ -35,10 +35,7 @@ class Sink(Protocol):
 
 
 def put_into_views(sink: Sink, offset: int, data: memoryview) -> None:
-    """Copy bytes into the views that a sink gives for them.
-
-    A function, and no method that sinks inherit: a compiled protocol has no interpreted heirs.
-    """
+    """Copy bytes into the views that a sink gives for them."""
     while size := len(data):
         view = sink.view(offset, size)[:size]
         n = len(view)

@@ -26,7 +26,6 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.signal_gate import NUMBERS, Deferred
 from ringcast.errors import PeerFailed, Revoked, UsageError
 from ringcast.transports import zeromq
-from support.builds import COMPILED
 from support.every_line import check
 from support.jobs import transports
 from support.patience import patience
@@ -46,7 +45,7 @@ CASES = [(1, 0), (2, 0), (2, 1), (3, 1), (5, 0), (5, 3)]  # ranks, and the one t
 @pytest.mark.parametrize("verb", ["shrink", "agree"])
 @pytest.mark.parametrize(("size", "victim"), CASES)
 def test_a_signal_at_some_lines(verb: str, size: int, victim: int) -> None:
-    lines = range(0, 40_000, (99 if COMPILED else 299) * size)  # of compiled modules none is seen, nor gets a signal
+    lines = range(0, 40_000, 299 * size)
     assert len([*takewhile(lambda line: check(verb, size, victim, line), lines)]) > 2
 
 

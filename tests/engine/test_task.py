@@ -7,11 +7,9 @@ from typing import Any
 from ringcast.engine.execute import Steps
 from ringcast.engine.task import Task
 from ringcast.wire.call import NOWHERE
-from support.builds import derives_a_class
 from support.jobs import Job
 
 
-@derives_a_class
 def test_whoever_sees_a_call_done_finds_its_result_or_error() -> None:
     class Watched(Task[Any]):
         """A task that notes what another thread finds that sees it done."""

@@ -61,7 +61,7 @@ def test_the_wheel_has_sources_types_and_metadata_only(wheel: Path) -> None:
     metadata = f"ringcast-{__version__}.dist-info"
     assert {path.parts[0] for path in paths} == {*SOURCES, metadata}
     others = {path for path in paths if path.parts[0] != metadata and path.suffix not in (".py", ".pyi")}
-    assert {path.name for path in others} <= {"py.typed"}
+    assert {path.name for path in others} <= {"py.typed", "_lane.abi3.so"}
     assert {"nonblocking.pyi", "persistent.pyi"} <= {path.name for path in paths}
     for path in paths:
         assert not {"tests", "support", "docs", "examples", "golden"} & set(path.parts), path
@@ -80,7 +80,8 @@ def test_every_file_of_a_package_is_installed(scripts: Path, name: str, tmp_path
 
 
 def files_of(package: Path) -> set[Path]:
-    return {path.relative_to(package) for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    made = {".pyc", ".c", ".so"}
+    return {path.relative_to(package) for path in package.rglob("*") if path.is_file() and path.suffix not in made}
 
 
 def test_a_job_runs(scripts: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from ringcast import ANY_SOURCE, Communicator, PeerFailed, Request, Revoked
 from soak.calls import Call, random_call, same
 from soak.draw import Draw
 from support.any_order import AnyOrder
-from support.builds import replaces_a_method
 from support.cases import each
 from support.faults import lot
 from support.mixed import COLLECTIVES
@@ -186,7 +185,6 @@ def test_every_death_while_two_calls_are_under_way(way: str, name: str) -> None:
         check(case, place)
 
 
-@replaces_a_method
 def test_a_rank_that_hangs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringcast.protocol.aborting.Aborter.lose", lambda *_: None)
     monkeypatch.setattr("support.any_order.LONG", 10.0)

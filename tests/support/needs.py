@@ -6,8 +6,11 @@ import importlib.util
 import os
 import pwd
 import resource
+import shutil
 import socket
+import sysconfig
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +28,12 @@ def programs(missing: Sequence[str], source: str) -> None:
     """Go on only if no program is missing; `source` is the Debian package that has them."""
     if missing:
         _without(f"{', '.join(missing)} missing: apt-get install {source}")
+
+
+def compiler() -> None:
+    """Go on only where C can be compiled for this Python."""
+    if not (shutil.which("cc") and Path(sysconfig.get_path("include"), "Python.h").exists()):
+        _without("cc or Python.h missing: apt-get install gcc python3-dev")
 
 
 def connections() -> None:

@@ -1,0 +1,41 @@
+"""Load the compiled lane (`_lane.c`), if it is there, is wanted, and is made of the source beside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from pathlib import Path
+
+from ringcast.config import worker
+
+TYPE_CHECKING = False  # as in `typing`
+if TYPE_CHECKING:
+    from ringcast.protocol._lane import Lane
+
+_SOURCE = Path(__file__).with_name("_lane.c")  # in a checkout; an installed ringcast has none
+MACHINES = ("x86_64", "aarch64")
+
+
+def load() -> tuple[type[Lane] | None, str]:
+    """Return the compiled lane, and why there is none."""
+    if worker.pure():
+        return None, "RINGCAST_PURE=1"
+    try:
+        import ringcast.protocol._lane as _lane
+    except ImportError as error:
+        if not isinstance(error, ModuleNotFoundError):
+            return None, f"the compiled part cannot be loaded: {error}"
+        there = sys.platform == "linux" and os.uname().machine in MACHINES
+        return None, "the compiled part is not installed" if there else "the compiled part is not for this platform"
+    if _SOURCE.exists() and getattr(_lane, "SOURCE", None) != zlib.crc32(_SOURCE.read_bytes()):
+        return None, "the compiled part is older than its source: python hatch_build.py compiles it again"
+    return _lane.Lane, ""
+
+
+Compiled, REASON = load()
+
+
+def build() -> str:
+    """Return "compiled", or "pure Python" with the reason; ranks of both kinds understand each other."""
+    return f"pure Python ({REASON})" if REASON else "compiled"
