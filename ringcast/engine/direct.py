@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.slots import Memory
+from ringcast.engine.program import Program, Programs, passed
+from ringcast.engine.slots import ArraySlots, Memory
 from ringcast.protocol.lane import ANY_SIZE, Lane
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.schedule import Step
@@ -19,15 +20,18 @@ from ringcast.schedules.schedule import Step
 PATIENCE = 0.01  # seconds of a wait after which the engine goes on, which serves all peers
 
 
-def lane(endpoint: Endpoint, op: Operation) -> Lane | None:
-    """Return the way by which messages of `op` can be predicted; None while anything else is under way."""
+def ways(endpoint: Endpoint, op: Operation) -> Programs | None:
+    """Return the lane, with its programs, by which `op` can be predicted; None while others are under way."""
     lanes = endpoint.transport.lanes
     if lanes is None or endpoint.shared or endpoint.requests or endpoint.gate.pending or endpoint.transport.unsent:
         return None
-    return endpoint.protocol.lane(op, lanes)
+    lane = endpoint.protocol.lane(op, lanes)
+    if lane is not None and endpoint.programs is None:
+        endpoint.programs = Programs(lane)
+    return None if lane is None else endpoint.programs
 
 
-def run(way: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tuple[int, bool]:
+def run(programs: Programs, steps: Sequence[Step], memory: Memory, op: Operation) -> tuple[int, bool]:
     """Run steps as far as messages come as predicted.
 
     Returns the number of the first step that is not over, and whether its message is sent; its local steps are done.
@@ -35,8 +39,28 @@ def run(way: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tupl
     Raises:
         BaseException: of an operator; the message counts as received.
     """
-    context, number, fingerprint = op.context, op.number, op.fingerprint
     op.rounds = len(steps)
+    lane = programs.lane
+    if isinstance(memory, ArraySlots) and (flat := programs.find(steps, memory)) is not None:
+        return _run_flat(lane, flat, memory, op)
+    return _run(lane, steps, memory, op)
+
+
+def _run_flat(lane: Lane, flat: Program, slots: ArraySlots, op: Operation) -> tuple[int, bool]:
+    flat.load(slots)
+    code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE)
+    first, sent = code >> 1, code & 1 == 1
+    rest = first < len(flat.moves)
+    flat.store(slots, scratch=rest)
+    if rest:
+        sent_to, received = passed(flat.moves, code)
+        op.sent.update(sent_to)
+        op.received.update(received)
+    return first, sent
+
+
+def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tuple[int, bool]:
+    context, number, fingerprint = op.context, op.number, op.fingerprint
     for op.round, step in enumerate(steps):
         for local in step.local:
             memory.apply(local)
@@ -46,13 +70,13 @@ def run(way: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tupl
             ordinal = op.sent.get(peer, 0)
             if len(frames) > 1 or (payload is not None and len(payload) > op.eager):
                 return op.round, False
-            if not way.put(peer, context, number, ordinal, fingerprint, payload):
+            if not lane.put(peer, context, number, ordinal, fingerprint, payload):
                 return op.round, False
             op.sent[peer] = ordinal + 1
         if (peer := step.recv_from) is not None:
             buffer, ordinal = memory.receive_buffer(step), op.received.get(peer, 0)
             total = ANY_SIZE if buffer.total is None else buffer.total
-            data = way.take(peer, context, number, ordinal, fingerprint, total, PATIENCE)
+            data = lane.take(peer, context, number, ordinal, fingerprint, total, PATIENCE)
             if data is None:
                 return op.round, True
             op.received[peer] = ordinal + 1
@@ -60,4 +84,4 @@ def run(way: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tupl
                 buffer.announce(peer, ordinal, [len(data)])
             buffer.put(0, memoryview(data))
             buffer.finish()
-    return op.rounds, True
+    return len(steps), True

@@ -112,6 +112,7 @@ class Endpoint:
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
         self.failures = 0  # how many of them have an error
         self.requests: dict[int, OpenCall] = {}  # calls that the program has not waited for, by the task's identity
+        self.programs: Any = None  # of calls that run by prediction (`ringcast.engine.direct`)
         self.memory_in_use: Any = None  # by these calls, as `ringcast.requests.buffers` keeps it
         self.dropped: list[tuple[str, Site]] = []  # calls whose requests the program has dropped
         self.closed = False  # whether this rank leaves, or has left …

@@ -51,6 +51,7 @@ class Layout(NamedTuple):
     scratch: list[int]  # items of each scratch slot
     # By the identity of several slots, which the entry keeps: the runs of items that they are, None with scratch slots.
     known: dict[int, tuple[Slots, Runs | None]]
+    programs: dict[Any, Any]  # of steps on these slots (`ringcast.engine.program`)
 
     def runs(self, slots: Slots) -> Runs | None:
         """Return the first and last item of each run of adjacent slots of the user's buffer; None of other slots."""
@@ -97,7 +98,7 @@ def layout(schedule: Schedule, counts: tuple[int, ...]) -> Layout:
         return known[1]
     where = bounds(schedule, counts)
     limits: list[int] = where.tolist()
-    found = Layout(where, limits, [limits[slot + 1] - limits[slot] for slot in schedule.scratch], {})
+    found = Layout(where, limits, [limits[slot + 1] - limits[slot] for slot in schedule.scratch], {}, {})
     if len(_layouts) >= LAYOUTS_KEPT:
         _layouts.clear()
     _layouts[id(schedule), counts] = schedule, found
@@ -138,14 +139,19 @@ class ArraySlots:
         op: Op | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> None:
-        self._data, self._op, self._shape = data, op, shape
-        self._layout = layout(schedule, tuple(counts))
-        self._limits = self._layout.limits
+        self.data, self.op, self._shape = data, op, shape
+        self.layout = layout(schedule, tuple(counts))
+        self._limits = self.layout.limits
         self._users = len(self._limits) - 1
         self._itemsize = data.itemsize
         self._bytes: memoryview | None = None  # of the data, when they are first needed
         self._room: Array | None = None
-        self._scratch = [np.empty(items, data.dtype) for items in self._layout.scratch]
+        self.scratch = [np.empty(items, data.dtype) for items in self.layout.scratch]
+
+    @property
+    def shaped(self) -> bool:
+        """Whether an operator sees whole values, of their shape."""
+        return self._shape is not None
 
     def slot(self, slot: int) -> Array:
         """Return the value of one slot (a view)."""
@@ -154,8 +160,8 @@ class ArraySlots:
 
     def _items(self, slot: int) -> Array:
         if slot < self._users:
-            return self._data[self._limits[slot] : self._limits[slot + 1]]
-        return self._scratch[slot - self._users]
+            return self.data[self._limits[slot] : self._limits[slot + 1]]
+        return self.scratch[slot - self._users]
 
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
         frames = self._views(slots)
@@ -168,12 +174,12 @@ class ArraySlots:
     def receive_buffer(self, step: Step) -> ReceiveBuffer:
         if step.accept is STORE:
             return Store(self._views(step.recv))
-        assert self._op is not None
+        assert self.op is not None
         # Items that are longer than a segment come in pieces, so they are combined when all of them are there.
-        if self._op.elementwise and isinstance(step.accept, Accept) and self._itemsize <= SEGMENT:
+        if self.op.elementwise and isinstance(step.accept, Accept) and self._itemsize <= SEGMENT:
             pieces = self._pieces(step.recv)
-            return _Stream(self._op, pieces, self._itemsize, self._room_for_items, step.accept is COMBINE_LEFT)
-        return _Collect(self._op, [self.slot(int(s)) for s in step.recv], step.accepts())
+            return _Stream(self.op, pieces, self._itemsize, self._room_for_items, step.accept is COMBINE_LEFT)
+        return _Collect(self.op, [self.slot(int(s)) for s in step.recv], step.accepts())
 
     def apply(self, local: Local) -> None:
         if isinstance(local, Copy):
@@ -182,18 +188,18 @@ class ArraySlots:
             (run,) = self._pieces(local.slots)
             run.sort(kind="stable")  # takes linear time on a few sorted runs
         else:
-            assert self._op is not None
-            self._op.combine(self.slot(local.left), self.slot(local.right), self.slot(local.dst))
+            assert self.op is not None
+            self.op.combine(self.slot(local.left), self.slot(local.right), self.slot(local.dst))
 
     def _views(self, slots: Slots) -> list[memoryview]:
         """Return the memory of `slots` in order, adjacent pieces as one."""
         if len(slots) == 1:  # most common, and worth a short cut
             slot = int(slots[0])
             if slot >= self._users:
-                return [self._scratch[slot - self._users].view(np.uint8).data]
+                return [self.scratch[slot - self._users].view(np.uint8).data]
             size, data = self._itemsize, self._bytes or self._view_bytes()
             return [data[self._limits[slot] * size : self._limits[slot + 1] * size]]
-        runs = self._layout.runs(slots)
+        runs = self.layout.runs(slots)
         if runs is None:
             return [self._items(int(slot)).view(np.uint8).data for slot in slots]
         size, data = self._itemsize, self._bytes or self._view_bytes()
@@ -201,22 +207,22 @@ class ArraySlots:
 
     def _view_bytes(self) -> memoryview:
         """Return the data as bytes, kept for the next time."""
-        self._bytes = self._data.view(np.uint8).data
+        self._bytes = self.data.view(np.uint8).data
         return self._bytes
 
     def _pieces(self, slots: Slots) -> list[Array]:
         """Return the same as items."""
         if len(slots) == 1:
             return [self._items(int(slots[0]))]
-        runs = self._layout.runs(slots)
+        runs = self.layout.runs(slots)
         if runs is None:
             return [self._items(int(slot)) for slot in slots]
-        return [self._data[start:end] for start, end in runs]
+        return [self.data[start:end] for start, end in runs]
 
     def _room_for_items(self) -> Array:
         """Return memory for arrivals that are combined as they come; one message at a time uses it."""
         if self._room is None:
-            self._room = np.empty(min(len(self._data), SEGMENT // self._itemsize), self._data.dtype)
+            self._room = np.empty(min(len(self.data), SEGMENT // self._itemsize), self.data.dtype)
         return self._room
 
 

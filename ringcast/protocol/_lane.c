@@ -48,6 +48,7 @@ typedef struct {
     Half *state, *bell;
     unsigned char *rings;
     Link *links;
+    uint64_t credit, next, size_taken; /* of the message that was found last */
     uint32_t rung;
     int looks;
     Py_buffer *buffers;
@@ -245,83 +246,81 @@ static int numbers(PyObject *const *args, uint64_t *found, int count)
     return 1;
 }
 
-/* put(peer, context, number, ordinal, fingerprint, payload) */
-static PyObject *lane_put(Lane *self, PyObject *const *args, Py_ssize_t count)
+typedef struct {
+    uint64_t peer, context, number, ordinal, fingerprint;
+} Name;
+
+typedef struct {
+    uint64_t at, size;
+} Piece;
+
+static int send_message(Lane *self, const Name *name, const unsigned char *memory, const Piece *pieces, Py_ssize_t count)
 {
-    uint64_t n[5];
-    Py_buffer payload = {.len = 0};
-    if (count != 6 || !numbers(args, n, 5))
-        return count == 6 ? NULL : PyErr_Format(PyExc_TypeError, "6 arguments, not %zd", count);
-    uint64_t peer = n[0];
+    uint64_t peer = name->peer, length = 0;
     if (peer >= self->size || !self->links[peer].ring || atomic_load(self->links[peer].left))
-        Py_RETURN_FALSE;
-    int empty = args[5] == Py_None;
-    if (!empty && PyObject_GetBuffer(args[5], &payload, PyBUF_SIMPLE) < 0)
-        return NULL;
+        return 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        length += pieces[i].size;
     const Link *link = &self->links[peer];
-    uint64_t length = payload.len, size = HEADER + length, room = 8 + ((size + 7) & ~(uint64_t)7);
+    uint64_t size = HEADER + length, room = 8 + ((size + 7) & ~(uint64_t)7);
     uint64_t head = atomic_load_explicit(link->head, memory_order_acquire);
     uint64_t tail = atomic_load_explicit(link->tail, memory_order_relaxed);
-    uint64_t at = tail & MASK, spent = self->spent[peer] + length + HEADER;
-    int fits = size <= RING / 2 - 8 && spent <= self->each && !(tail & 7) && tail - head <= RING;
-    if (fits && (at + room > RING || (tail == head && at >= AFRESH && at >= room))) {
-        if ((fits = tail + RING - at + room - head <= RING)) {
-            store_word(link->ring + at, SKIP);
-            tail += RING - at, at = 0;
-        }
-    } else if (fits)
-        fits = tail + room - head <= RING;
-    if (fits) {
-        unsigned char *place = link->ring + at;
-        uint64_t words[] = {
-            self->eager | self->rank << 32, self->nonce, n[1], halves(n[2], n[3]),
-            halves(self->sent[peer], length || empty ? 0 : 1), length, self->owed[peer], n[4],
-        };
-        store_word(place, ONE_FRAME | size);
-        memcpy(place + 8, words, HEADER);
-        if (length)
-            memcpy(place + 8 + HEADER, payload.buf, length);
-        atomic_store_explicit(link->tail, tail + room, memory_order_release);
-        self->spent[peer] = spent;
-        self->owed[peer] = 0;
-        self->sent[peer]++;
-        self->posted[peer]++;
-        *self->payload += length;
-        atomic_thread_fence(memory_order_seq_cst); /* a reader looks once more after it has said that it waits */
-        wake(self, link);
-    }
-    if (!empty)
-        PyBuffer_Release(&payload);
-    return PyBool_FromLong(fits);
+    uint64_t at = tail & MASK, spent = self->spent[peer] + size;
+    if (size > RING / 2 - 8 || spent > self->each || tail & 7 || tail - head > RING)
+        return 0;
+    if (at + room > RING || (tail == head && at >= AFRESH && at >= room)) {
+        if (tail + RING - at + room - head > RING)
+            return 0;
+        store_word(link->ring + at, SKIP);
+        tail += RING - at, at = 0;
+    } else if (tail + room - head > RING)
+        return 0;
+    unsigned char *place = link->ring + at;
+    uint64_t words[] = {
+        self->eager | self->rank << 32,
+        self->nonce,
+        name->context,
+        halves(name->number, name->ordinal),
+        halves(self->sent[peer], !length && count),
+        length,
+        self->owed[peer],
+        name->fingerprint,
+    };
+    store_word(place, ONE_FRAME | size);
+    memcpy(place + 8, words, HEADER);
+    place += 8 + HEADER;
+    for (Py_ssize_t i = 0; i < count; place += pieces[i++].size)
+        memcpy(place, memory + pieces[i].at, pieces[i].size);
+    atomic_store_explicit(link->tail, tail + room, memory_order_release);
+    self->spent[peer] = spent;
+    self->owed[peer] = 0;
+    self->sent[peer]++;
+    self->posted[peer]++;
+    *self->payload += length;
+    atomic_thread_fence(memory_order_seq_cst); /* a reader looks once more after it has said that it waits */
+    wake(self, link);
+    return 1;
 }
 
-/* take(peer, context, number, ordinal, fingerprint, total, patience): `total` -1 for any, `patience` in seconds */
-static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
+/* Return the payload of the next message of a peer, and put its size into `length`, if it is the predicted one, of
+ * `total` bytes or, if that is negative, of any; else NULL. The message stays there until `taken`. */
+static const unsigned char *await_message(Lane *self, const Name *name, int64_t total, double patience, uint64_t *length)
 {
-    uint64_t n[5];
-    if (count != 7 || !numbers(args, n, 5))
-        return count == 7 ? NULL : PyErr_Format(PyExc_TypeError, "7 arguments, not %zd", count);
-    long long total = PyLong_AsLongLong(args[5]);
-    uint64_t peer = n[0];
-    if (total == -1 && PyErr_Occurred())
-        return NULL;
+    uint64_t peer = name->peer;
     if (peer >= self->size || !self->rings)
-        Py_RETURN_NONE;
+        return NULL;
     if (!news(self, peer) && !disturbed(self)) {
-        double patience = PyFloat_AsDouble(args[6]);
-        if (patience < 0)
-            Py_RETURN_NONE;
         int64_t end = now() + (int64_t)(patience * 1e9);
         Py_BEGIN_ALLOW_THREADS
         rest(self, peer, end);
         Py_END_ALLOW_THREADS
         if (!self->rings) /* another thread has closed this */
-            Py_RETURN_NONE;
+            return NULL;
     }
     uint64_t tail = atomic_load_explicit(&self->tails[peer], memory_order_acquire);
     uint64_t head = atomic_load_explicit(&self->heads[peer], memory_order_relaxed), at = head & MASK;
     if (tail == head || head & 7 || disturbed(self))
-        Py_RETURN_NONE;
+        return NULL;
     const unsigned char *ring = self->rings + peer * RING;
     uint64_t word = atomic_load_explicit((Word *)(ring + at), memory_order_relaxed);
     if (word == SKIP) {
@@ -330,21 +329,25 @@ static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
     }
     uint64_t size = word - ONE_FRAME, room = 8 + ((size + 7) & ~(uint64_t)7);
     if (size < HEADER || size > RING / 2 || at + room > RING || tail - (head + room) > RING)
-        Py_RETURN_NONE;
-    uint64_t words[8], length = size - HEADER, spent = self->spent[peer];
-    memcpy(words, ring + at + 8, HEADER);
-    uint64_t owed = self->owed[peer] + size, joined = words[4] >> 32;
-    if (words[0] != (self->eager | peer << 32) || words[1] != self->nonce || words[2] != n[1] ||
-        words[3] != halves(n[2], n[3]) || (words[4] & UINT32_MAX) != (self->seen[peer] & UINT32_MAX) ||
-        joined > (length == 0) || words[5] != length || (total >= 0 && length != (uint64_t)total) || words[7] != n[4] ||
-        owed >= self->most_owed || self->held[peer] + size > self->each + HEADER)
-        Py_RETURN_NONE;
-    PyObject *data = PyBytes_FromStringAndSize((const char *)ring + at + 8 + HEADER, length);
-    if (!data)
         return NULL;
-    atomic_store_explicit(&self->heads[peer], head + room, memory_order_release);
-    self->owed[peer] = owed;
-    self->spent[peer] = spent > words[6] ? spent - words[6] : 0;
+    uint64_t words[8];
+    memcpy(words, ring + at + 8, HEADER);
+    *length = size - HEADER;
+    if (words[0] != (self->eager | peer << 32) || words[1] != self->nonce || words[2] != name->context ||
+        words[3] != halves(name->number, name->ordinal) ||
+        (words[4] & UINT32_MAX) != (self->seen[peer] & UINT32_MAX) || words[4] >> 32 > (*length == 0) ||
+        words[5] != *length || (total >= 0 && *length != (uint64_t)total) || words[7] != name->fingerprint ||
+        self->owed[peer] + size >= self->most_owed || self->held[peer] + size > self->each + HEADER)
+        return NULL;
+    self->credit = words[6], self->next = head + room, self->size_taken = size;
+    return ring + at + 8 + HEADER;
+}
+
+static void taken(Lane *self, uint64_t peer)
+{
+    atomic_store_explicit(&self->heads[peer], self->next, memory_order_release);
+    self->owed[peer] += self->size_taken;
+    self->spent[peer] -= self->spent[peer] > self->credit ? self->credit : self->spent[peer];
     self->seen[peer]++;
     self->matched[peer]++;
     atomic_thread_fence(memory_order_seq_cst); /* a writer looks for room once more after it has said that it waits */
@@ -352,7 +355,189 @@ static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
         atomic_store(&self->wanting[peer], 0);
         wake(self, &self->links[peer]);
     }
+}
+
+/* put(peer, context, number, ordinal, fingerprint, payload) */
+static PyObject *lane_put(Lane *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t n[5];
+    Py_buffer payload = {.len = 0};
+    if (count != 6 || !numbers(args, n, 5))
+        return count == 6 ? NULL : PyErr_Format(PyExc_TypeError, "6 arguments, not %zd", count);
+    Name name = {n[0], n[1], n[2], n[3], n[4]};
+    if (args[5] == Py_None)
+        return PyBool_FromLong(send_message(self, &name, NULL, NULL, 0));
+    if (PyObject_GetBuffer(args[5], &payload, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Piece whole = {0, payload.len};
+    int sent = send_message(self, &name, payload.buf, &whole, 1);
+    PyBuffer_Release(&payload);
+    return PyBool_FromLong(sent);
+}
+
+/* take(peer, context, number, ordinal, fingerprint, total, patience): `total` -1 for any, `patience` in seconds */
+static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t n[5], length;
+    if (count != 7 || !numbers(args, n, 5))
+        return count == 7 ? NULL : PyErr_Format(PyExc_TypeError, "7 arguments, not %zd", count);
+    Name name = {n[0], n[1], n[2], n[3], n[4]};
+    long long total = PyLong_AsLongLong(args[5]);
+    double patience = PyFloat_AsDouble(args[6]);
+    if (PyErr_Occurred())
+        return NULL;
+    const unsigned char *payload = await_message(self, &name, total, patience, &length);
+    if (!payload)
+        Py_RETURN_NONE;
+    PyObject *data = PyBytes_FromStringAndSize((const char *)payload, length);
+    if (data)
+        taken(self, name.peer);
     return data;
+}
+
+/* Programs. */
+
+typedef struct {
+    int64_t send_to, recv_from;
+    uint64_t send_ordinal, recv_ordinal, total;
+    Piece *send, *recv;
+    Py_ssize_t sends, recvs;
+    PyObject *before, *after; /* tuples of (function, arguments, arguments by name) */
+} Move;
+
+typedef struct {
+    Py_ssize_t count;
+    Move *moves;
+    PyObject *owner; /* the tuples */
+    Py_buffer memory;
+} Program;
+
+#define PROGRAM "ringcast.protocol.Program"
+
+static void program_free(PyObject *capsule)
+{
+    Program *program = PyCapsule_GetPointer(capsule, PROGRAM);
+    for (Py_ssize_t i = 0; i < program->count; i++) {
+        PyMem_Free(program->moves[i].send);
+        PyMem_Free(program->moves[i].recv);
+    }
+    PyMem_Free(program->moves);
+    PyBuffer_Release(&program->memory);
+    Py_XDECREF(program->owner);
+    PyMem_Free(program);
+}
+
+static Piece *pieces_of(PyObject *tuple, Py_ssize_t *count, uint64_t *total, uint64_t limit)
+{
+    *count = PyTuple_Size(tuple);
+    Piece *pieces = *count < 0 ? NULL : PyMem_Calloc(*count + 1, sizeof(Piece));
+    for (Py_ssize_t i = 0; pieces && i < *count; i++) {
+        unsigned long long at, size;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "KK", &at, &size) || at > limit || size > limit - at) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_ValueError, "a piece beyond the memory");
+            PyMem_Free(pieces);
+            return NULL;
+        }
+        pieces[i] = (Piece){at, size};
+        *total += size;
+    }
+    return pieces;
+}
+
+static int fill_move(Move *move, PyObject *tuple, uint64_t limit)
+{
+    PyObject *send, *recv;
+    uint64_t ignored = 0;
+    unsigned long long out, in;
+    long long to, from;
+    if (!PyArg_ParseTuple(tuple, "O!LKO!LKO!O!", &PyTuple_Type, &move->before, &to, &out, &PyTuple_Type, &send, &from,
+                          &in, &PyTuple_Type, &recv, &PyTuple_Type, &move->after))
+        return 0;
+    move->send_to = to, move->recv_from = from, move->send_ordinal = out, move->recv_ordinal = in;
+    move->send = pieces_of(send, &move->sends, &ignored, limit);
+    move->recv = move->send ? pieces_of(recv, &move->recvs, &move->total, limit) : NULL;
+    return move->recv != NULL;
+}
+
+/* prepare(moves, memory) */
+static PyObject *lane_prepare(Lane *Py_UNUSED(self), PyObject *args)
+{
+    PyObject *moves, *memory;
+    if (!PyArg_ParseTuple(args, "OO", &moves, &memory))
+        return NULL;
+    Program *program = PyMem_Calloc(1, sizeof(Program));
+    if (!program)
+        return PyErr_NoMemory();
+    if (PyObject_GetBuffer(memory, &program->memory, PyBUF_WRITABLE) < 0) {
+        PyMem_Free(program);
+        return NULL;
+    }
+    PyObject *capsule = PyCapsule_New(program, PROGRAM, program_free);
+    if (!capsule) {
+        PyBuffer_Release(&program->memory);
+        PyMem_Free(program);
+        return NULL;
+    }
+    program->owner = PySequence_Tuple(moves);
+    Py_ssize_t count = program->owner ? PyTuple_Size(program->owner) : -1;
+    program->moves = count < 0 ? NULL : PyMem_Calloc(count + 1, sizeof(Move));
+    for (; program->moves && program->count < count; program->count++)
+        if (!fill_move(&program->moves[program->count], PyTuple_GetItem(program->owner, program->count),
+                       program->memory.len)) {
+            program->count++;
+            break;
+        }
+    if (PyErr_Occurred() || !program->moves) {
+        Py_DECREF(capsule);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    return capsule;
+}
+
+static int make_calls(PyObject *calls)
+{
+    for (Py_ssize_t i = 0, count = PyTuple_Size(calls); i < count; i++) {
+        PyObject *call = PyTuple_GetItem(calls, i);
+        PyObject *result = PyObject_Call(PyTuple_GetItem(call, 0), PyTuple_GetItem(call, 1), PyTuple_GetItem(call, 2));
+        if (!result)
+            return 0;
+        Py_DECREF(result);
+    }
+    return 1;
+}
+
+/* run(program, context, number, fingerprint, patience) */
+static PyObject *lane_run(Lane *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t n[3], length;
+    if (count != 5 || !numbers(args + 1, n, 3))
+        return count == 5 ? NULL : PyErr_Format(PyExc_TypeError, "5 arguments, not %zd", count);
+    Program *program = PyCapsule_GetPointer(args[0], PROGRAM);
+    double patience = PyFloat_AsDouble(args[4]);
+    if (!program || PyErr_Occurred())
+        return NULL;
+    unsigned char *memory = program->memory.buf;
+    for (Py_ssize_t i = 0; i < program->count; i++) {
+        const Move *move = &program->moves[i];
+        if (!make_calls(move->before))
+            return NULL;
+        Name out = {move->send_to, n[0], n[1], move->send_ordinal, n[2]};
+        if (move->send_to >= 0 && !send_message(self, &out, memory, move->send, move->sends))
+            return PyLong_FromSsize_t(2 * i);
+        Name in = {move->recv_from, n[0], n[1], move->recv_ordinal, n[2]};
+        if (move->recv_from >= 0) {
+            const unsigned char *payload = await_message(self, &in, move->total, patience, &length);
+            if (!payload)
+                return PyLong_FromSsize_t(2 * i + 1);
+            for (Py_ssize_t j = 0; j < move->recvs; payload += move->recv[j++].size)
+                memcpy(memory + move->recv[j].at, payload, move->recv[j].size);
+            taken(self, in.peer);
+        }
+        if (!make_calls(move->after))
+            return NULL;
+    }
+    return PyLong_FromSsize_t(2 * program->count);
 }
 
 static PyMethodDef methods[] = {
@@ -360,6 +545,8 @@ static PyMethodDef methods[] = {
     {"link", (PyCFunction)lane_link, METH_VARARGS, "Use the words and the ring of this rank in a peer's segment."},
     {"put", (PyCFunction)(void (*)(void))lane_put, METH_FASTCALL, "Send a message; False if it cannot go now."},
     {"take", (PyCFunction)(void (*)(void))lane_take, METH_FASTCALL, "Receive a message; None if it has not come."},
+    {"prepare", (PyCFunction)lane_prepare, METH_VARARGS, "Return a program that `run` takes."},
+    {"run", (PyCFunction)(void (*)(void))lane_run, METH_FASTCALL, "Run a program; return how far it came."},
     {"close", (PyCFunction)lane_close, METH_NOARGS, "Release all memory; idempotent."},
     {NULL, NULL, 0, NULL},
 };

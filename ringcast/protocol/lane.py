@@ -6,7 +6,8 @@ is used where it is installed, and where ranks share memory.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ringcast.protocol.compiled import Compiled
 from ringcast.protocol.eager_credits import EagerCredits, cost
@@ -16,6 +17,23 @@ from ringcast.transports.base import Frame, Lanes
 from ringcast.wire.header import EAGER, PAIR, SIZE, VERSION, pack_fields, unpack_fields
 
 ANY_SIZE = -1  # in place of a number of bytes
+
+
+Pieces: TypeAlias = "tuple[tuple[int, int], ...]"  # place and size of pieces of memory, in bytes
+Call: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]"  # a function and its arguments
+
+
+class Move(NamedTuple):
+    """One step of a program: calls to make before it, a message out, one in, and calls to make after it."""
+
+    before: tuple[Call, ...]
+    send_to: int  # -1: nothing is sent
+    send_ordinal: int
+    send: Pieces  # (): the message has no frame
+    recv_from: int  # -1: nothing is received
+    recv_ordinal: int
+    recv: Pieces
+    after: tuple[Call, ...]
 
 
 class Lane(Protocol):
@@ -32,6 +50,18 @@ class Lane(Protocol):
         """Receive the next message of `peer`, of `total` bytes or of ANY_SIZE, waiting for `patience` seconds at most.
 
         None, and nothing has changed, if none has come, or another one, or if anything else needs the engine.
+        """
+
+    def prepare(self, moves: Sequence[Move], memory: Any, /) -> Any:
+        """Return a program that `run` takes, with messages from and to this memory."""
+
+    def run(self, program: Any, context: int, number: int, fingerprint: int, patience: float, /) -> int:
+        """Run a program as far as messages come as predicted; each wait takes `patience` seconds at most.
+
+        Returns 2 i + s: the first i moves are over, and of the next one the calls before it, and with s = 1 its send.
+
+        Raises:
+            BaseException: of a call; where it comes after a message, that counts as received.
         """
 
 
@@ -95,3 +125,28 @@ class PythonLane:
         if credit:
             self._eager_credits.take_back(peer, credit)
         return data
+
+    def prepare(self, moves: Sequence[Move], memory: Any, /) -> Any:
+        return moves, memoryview(memory)
+
+    def run(self, program: Any, context: int, number: int, fingerprint: int, patience: float, /) -> int:
+        moves, memory = program
+        for i, (before, to, ordinal, pieces, source, arriving, places, after) in enumerate(moves):
+            for call, arguments, named in before:
+                call(*arguments, **named)
+            if to >= 0:
+                payload = b"".join([memory[at : at + size] for at, size in pieces]) if pieces else None
+                if not self.put(to, context, number, ordinal, fingerprint, payload):
+                    return 2 * i
+            if source >= 0:
+                total = sum([size for _, size in places])
+                data = self.take(source, context, number, arriving, fingerprint, total, patience)
+                if data is None:
+                    return 2 * i + 1
+                start = 0
+                for at, size in places:
+                    memory[at : at + size] = data[start : start + size]
+                    start += size
+            for call, arguments, named in after:
+                call(*arguments, **named)
+        return 2 * len(moves)

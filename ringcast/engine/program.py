@@ -1,0 +1,182 @@
+"""Flatten the steps of a schedule for one layout of an array: places in one piece of memory, to be run many times.
+
+A program is a compiled form of the same steps. It has its own memory, which the data are copied into and out of, so
+that all views that operators need are made once; so it is for small data only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ringcast.engine.slots import TINY, ArraySlots, Layout
+from ringcast.ops import Array, Op
+from ringcast.protocol.lane import Call, Lane, Move, Pieces
+from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Slots, Step
+
+MOST = 64 << 10  # bytes of data; more would take longer to copy twice than is saved
+KEPT = 64  # programs of a rank
+ALIGNED = 64  # bytes: places of slots that are not part of the data are multiples of this
+
+
+class Program:
+    """The steps, and memory for the data, for scratch slots and for arrivals that are combined."""
+
+    def __init__(self, lane: Lane, steps: Sequence[Step], layout: Layout, dtype: np.dtype[Any], op: Op | None) -> None:
+        """Flatten `steps`.
+
+        Raises:
+            Inexpressible: a step needs the general way.
+        """
+        items = layout.limits[-1]
+        room = max(items, *layout.scratch) if layout.scratch else items
+        sizes = [items, *layout.scratch, room]
+        starts = [0]
+        for size in sizes:
+            starts.append(-(-(starts[-1] + size * dtype.itemsize) // ALIGNED) * ALIGNED)
+        memory = np.zeros(starts[-1] + ALIGNED, np.uint8)
+        skip = -memory.ctypes.data % ALIGNED
+        space = memory[skip : skip + starts[-1]]
+        self.views = [
+            space[at : at + size * dtype.itemsize].view(dtype) for at, size in zip(starts, sizes, strict=False)
+        ]
+        flat = _Flat(layout, dtype.itemsize, starts, space, dtype, op)
+        sent, received = Counter[int](), Counter[int]()
+        self.moves = [flat.move(step, sent, received) for step in steps]
+        self._writes = any(move.recv or move.before for move in self.moves)  # else the data may be read-only
+        self.prepared = lane.prepare(self.moves, space)
+
+    def load(self, slots: ArraySlots) -> None:
+        """Copy the data in."""
+        self.views[0][...] = slots.data
+
+    def store(self, slots: ArraySlots, *, scratch: bool) -> None:
+        """Copy the data out, and `scratch` slots, if the rest of the steps needs them."""
+        if self._writes:
+            slots.data[...] = self.views[0]
+        if scratch:
+            for mine, theirs in zip(self.views[1:-1], slots.scratch, strict=True):
+                theirs[...] = mine
+
+
+class Inexpressible(Exception):
+    """A step that no program can have."""
+
+
+class _Flat(NamedTuple):
+    """The places of slots, and the views of them."""
+
+    layout: Layout
+    itemsize: int
+    starts: list[int]  # of the data, each scratch slot, and the room for arrivals, in bytes
+    memory: Array
+    dtype: np.dtype[Any]
+    op: Op | None
+
+    def move(self, step: Step, sent: Counter[int], received: Counter[int]) -> Move:
+        before = tuple(self._local(local) for local in step.local)
+        out = into = -1
+        ordinal = arriving = 0
+        pieces: Pieces = ()
+        places: Pieces = ()
+        after: tuple[Call, ...] = ()
+        if step.send_to is not None:
+            out, pieces = step.send_to, self._pieces(step.send)
+            if len(pieces) > 1 and sum(size for _, size in pieces) >= TINY * len(pieces):
+                raise Inexpressible  # several frames
+            ordinal = sent[out]
+            sent[out] += 1
+        if step.recv_from is not None:
+            into, places = step.recv_from, self._pieces(step.recv)
+            arriving = received[into]
+            received[into] += 1
+            if step.accept is not STORE:
+                places, after = self._combined(step, places)
+        return Move(before, out, ordinal, pieces, into, arriving, places, after)
+
+    def _pieces(self, slots: Slots) -> Pieces:
+        users, size = len(self.layout.limits) - 1, self.itemsize
+        runs = self.layout.runs(slots)
+        if runs is not None:
+            return tuple((start * size, (end - start) * size) for start, end in runs)
+        if any(slot < users for slot in slots):
+            raise Inexpressible  # data and scratch slots in one message
+        numbers = [int(slot) - users for slot in slots]
+        return tuple((self.starts[1 + i], self.layout.scratch[i] * size) for i in numbers)
+
+    def _combined(self, step: Step, places: Pieces) -> tuple[Pieces, tuple[Call, ...]]:
+        """Return where the message arrives, and the calls that combine it with what is there."""
+        if not isinstance(step.accept, Accept):
+            raise Inexpressible
+        fn, room, at, calls = self._function(), self.starts[-2], self.starts[-2], []
+        for start, size in places:
+            arrived, piece = self._view(at, size), self._view(start, size)
+            left, right = (arrived, piece) if step.accept is COMBINE_LEFT else (piece, arrived)
+            if size:
+                calls.append((fn, (left, right), {"out": piece}))
+            at += size
+        return ((room, at - room),) if places else (), tuple(calls)
+
+    def _local(self, local: Local) -> Call:
+        if isinstance(local, Copy):
+            return np.copyto, (self._slot(local.dst), self._slot(local.src)), {}
+        if isinstance(local, Combine):
+            operands = self._slot(local.left), self._slot(local.right)
+            return self._function(), operands, {"out": self._slot(local.dst)}
+        raise Inexpressible
+
+    def _function(self) -> Callable[..., Any]:
+        op = self.op
+        if op is None or not isinstance(op.fn, np.ufunc) or not op.elementwise or self.dtype.kind == "c":
+            raise Inexpressible
+        return op.fn
+
+    def _slot(self, slot: int) -> Array:
+        ((start, size),) = self._pieces((slot,)) or ((0, 0),)
+        return self._view(start, size)
+
+    def _view(self, start: int, size: int) -> Array:
+        return self.memory[start : start + size].view(self.dtype)
+
+
+class Programs:
+    """The programs of one rank, by steps and slots; they belong to its lane."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self._known: dict[tuple[int, int, np.dtype[Any], int], tuple[object, Program | None]] = {}
+
+    def find(self, steps: Sequence[Step], slots: ArraySlots) -> Program | None:
+        """Return the program of steps on such slots; None if there is none."""
+        key = id(steps), id(slots.layout), slots.data.dtype, id(slots.op)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            # With the objects whose identities the key has.
+            known = self._known[key] = (steps, slots.layout, slots.op), _made(self.lane, steps, slots)
+        return known[1]
+
+
+def _made(lane: Lane, steps: Sequence[Step], slots: ArraySlots) -> Program | None:
+    total = slots.data.nbytes + sum(each.nbytes for each in slots.scratch)
+    if not isinstance(steps, tuple) or slots.shaped or not 0 < total <= MOST or slots.data.dtype.hasobject:
+        return None
+    try:
+        return Program(lane, steps, slots.layout, slots.data.dtype, slots.op)
+    except Inexpressible:
+        return None
+
+
+def passed(moves: Iterable[Move], code: int) -> tuple[Counter[int], Counter[int]]:
+    """Return how many messages went to and came from each peer when a program ended at `code` (`Lane.run`)."""
+    sent, received = Counter[int](), Counter[int]()
+    for i, move in enumerate(moves):
+        if 2 * i < code and move.send_to >= 0:
+            sent[move.send_to] += 1
+        if 2 * i + 1 < code and move.recv_from >= 0:
+            received[move.recv_from] += 1
+    return sent, received
