@@ -30,7 +30,8 @@ class Incoming:
         """Read from `sock`; the connection enters `ready` when it may have a message, and calls `end` when it ends."""
         self.sock, self.rank, self._source, self._ready, self._on_end = sock, rank, source, ready, end
         self.queued = False  # whether it is in `ready`
-        self.drained = False  # whether the message returned last has been read, and nothing can be behind it
+        self.in_parts = False  # whether the message returned last may have frames that are not read yet
+        self.drained = False  # whether nothing can have come behind that message
         self._own = self._memory = bytearray(_ROOM)
         self._own_view = self._view = memoryview(self._memory)
         self._front = self._view[:RECORD]  # where most messages are read
@@ -72,19 +73,23 @@ class Incoming:
             Malformed: the bytes are no message.
             OSError: the connection has ended.
         """
+        if not self._end and self._source.readable:
+            self._end = self._source.read_into(self._front)
         start, end = self._start, self._end
         if end - start >= START:
             count, size = ONE.unpack_from(self._memory, start)
             stop = start + START + size
             if count == 1 and stop <= end:  # all of a message of one frame, as most are
-                header = bytes(self._view[start + START : stop])
+                arrival = Arrival(self, (size,), bytes(self._view[start + START : stop]))
+                self.in_parts, self.drained = False, stop == end and not self._source.readable
                 if stop < end:
                     self._start = stop
+                elif self._memory is self._own:
+                    self._start = self._end = 0
                 else:
                     self._rest()
-                self.drained = stop == end and not self._source.readable
-                return Arrival(self, (size,), header)
-        self.drained = False
+                return arrival
+        self.in_parts, self.drained = True, False
         return self._next()
 
     def _next(self) -> Arrival | None:

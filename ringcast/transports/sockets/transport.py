@@ -69,7 +69,7 @@ class SocketTransport(NoLoans):
         self._cards: Sequence[EndpointCard] = ()
         self._incoming: set[Incoming] = set()
         self._ready: deque[Incoming] = deque()  # connections in which there may be a message
-        self._arrival: Arrival | None = None  # the last one
+        self._arrival: Arrival | None = None  # the last one, if it may have unread frames
         self._injected: deque[Sequence[bytes]] = deque()
         self._closed = False
         # The lock of the bell, which several threads use; reentrant, as a signal may come while it is held.
@@ -177,10 +177,10 @@ class SocketTransport(NoLoans):
                     self._end(connection)
                     arrival = None
                 if arrival is not None:
-                    if connection.drained:
-                        ready.popleft().queued = False
-                    else:
+                    if connection.in_parts:
                         self._arrival = arrival
+                    elif connection.drained:
+                        ready.popleft().queued = False
                     return arrival
                 ready.popleft().queued = False
             if looked and self.clock() >= until:
