@@ -43,7 +43,7 @@ LONG = 86400.0  # seconds that a rank in the debugger may take to join
 _USER_VARIABLES = (
     *("RINGCAST_TIMEOUT", "RINGCAST_START_TIMEOUT", "RINGCAST_GRACE", "RINGCAST_CONFIG", "RINGCAST_DEBUG"),
     *("RINGCAST_IFACE", "RINGCAST_PORTS", "RINGCAST_ADVERTISE", "RINGCAST_SECURITY", "RINGCAST_NO_PICKLE"),
-    *("RINGCAST_DETERMINISTIC", "RINGCAST_PURE"),
+    *("RINGCAST_DETERMINISTIC", "RINGCAST_PURE", "RINGCAST_DIRECT"),
 )
 # Options that take precedence over a variable with the same meaning.
 _OPTIONS = {"iface": "RINGCAST_IFACE", "port_range": "RINGCAST_PORTS", "security": "RINGCAST_SECURITY"}

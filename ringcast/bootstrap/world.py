@@ -28,6 +28,7 @@ from ringcast.errors import JobAborted, PeerFailed, Revoked, RingcastError, Usag
 from ringcast.monitoring import progress, stacks
 from ringcast.net.keys import OPEN
 from ringcast.procs import child_processes, green_threads
+from ringcast.protocol.compiled import build
 from ringcast.schedules.placement import hosts_of
 from ringcast.transports.base import RemoteTransport
 from ringcast.wire.control_messages import Failing
@@ -269,7 +270,10 @@ def _listen_to_children(config: WorkerConfig, group: Group) -> child_processes.R
 def join(info: JoinInfo, network: Network) -> Group:
     """Bind this rank's inbox and meet the others."""
     config, inbox = open_inbox(info.config)
-    control = ControlClient(config, inbox.card, inbox.inject, network=repr(network), lifeline=info.lifeline)
+    small = build() if config.direct else "not predicted (RINGCAST_DIRECT=0)"
+    control = ControlClient(
+        config, inbox.card, inbox.inject, network=repr(network), build=small, lifeline=info.lifeline
+    )
     mapped = None
     if config.hosted and config.directory:  # there is a launcher, which looks at them and removes them
         mapped = recorder.mapped(config.directory, config.rank, config.size)
@@ -292,6 +296,7 @@ def join(info: JoinInfo, network: Network) -> Group:
         lookahead=network.lookahead,
         continues=roster.continues,
         recorder=mapped,
+        direct=config.direct,
     )
     endpoint.protocol.enrol(WORLD, range(config.size))  # so that a rank that is lost before the first call concerns it
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.

@@ -20,6 +20,7 @@
 | RINGCAST_CONFIG | file with the network's constants (`ringcast.algorithms.network_file`; default: the transport's) |
 | RINGCAST_DETERMINISTIC | 1: reductions combine in an order that neither transport, hosts nor constants change |
 | RINGCAST_PURE | 1: the compiled part is not used where it is installed |
+| RINGCAST_DIRECT | 0: no message is predicted, so every one goes through the whole engine |
 | RINGCAST_DEBUG | info: rank 0 prints algorithm and time of every stage of a collective to standard error |
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
 | RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.procs.child_processes` |
@@ -82,6 +83,7 @@ class WorkerConfig:
     file: str = ""
     deterministic: bool = False
     pure: bool = False
+    direct: bool = True
     debug: str = ""
     terminal: str = ""
     columns: int = 0
@@ -127,6 +129,7 @@ class WorkerConfig:
             "RINGCAST_CONFIG": self.file,
             "RINGCAST_DETERMINISTIC": str(int(self.deterministic)),
             "RINGCAST_PURE": "1" if self.pure else "",
+            "RINGCAST_DIRECT": "" if self.direct else "0",
             "RINGCAST_DEBUG": self.debug,
             "RINGCAST_TERMINAL": self.terminal,
             "RINGCAST_COLUMNS": str(self.columns or ""),
@@ -201,6 +204,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         file=env.get("RINGCAST_CONFIG", ""),
         deterministic=deterministic(env),
         pure=_switch(env, "RINGCAST_PURE"),
+        direct=_switch(env, "RINGCAST_DIRECT", default=True),
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
         columns=_integer(env, "RINGCAST_COLUMNS", 0),
@@ -387,11 +391,11 @@ def _integer(env: Mapping[str, str], name: str, default: int) -> int:
         raise ConfigError(f"{name}={text!r}: must be a whole number") from None
 
 
-def _switch(env: Mapping[str, str], name: str) -> bool:
+def _switch(env: Mapping[str, str], name: str, *, default: bool = False) -> bool:
     text = env.get(name, "")
     if text not in ("", "0", "1"):
         raise ConfigError(f"{name}={text!r}: must be 0 or 1")
-    return text == "1"
+    return text == "1" if text else default
 
 
 def _seconds(env: Mapping[str, str], name: str) -> float | None:

@@ -59,7 +59,8 @@ class ControlClient:
     """A worker's end of the control plane: a daemon thread that owns the socket, from `join` to `close`.
 
     `lifeline` belongs to a server that rank 0 has started already; else it starts one in `join`.
-    `card` tells how this rank is reached; `network` is the text of the constants that all ranks must have alike.
+    `card` tells how this rank is reached; `network` is the text of the constants that all ranks must have alike;
+    `build` says whether it has the compiled part.
     `context` is one that the caller keeps; without it there is one of its own.
     `inject` is called from that thread, with the frames of a notice; it must not block.
     All methods may be called from any thread; all but `join` and `close` return at once.
@@ -73,6 +74,7 @@ class ControlClient:
         context: Context | None = None,
         *,
         network: str = "",
+        build: str = "",
         pace: Pace = PACE,
         lifeline: IO[bytes] | None = None,
     ) -> None:
@@ -89,6 +91,7 @@ class ControlClient:
             network,
             config.pickle,
             config.deterministic,
+            build,
         )
         self._outbox: queue.SimpleQueue[ToServer] = queue.SimpleQueue()
         self._answer: queue.SimpleQueue[Roster | str] = queue.SimpleQueue()

@@ -69,6 +69,7 @@ class Joined:
     pid: int
     host: str
     address: str = ""
+    build: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ class Membership:
         if self._start_by is None:
             self._start_by = now + self.start_timeout
         beat = SendTo(connection, Beat())  # at once: a client that waits for others should know that the server is here
-        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.card.address), beat]
+        actions: list[Action] = [Joined(hello.rank, hello.pid, hello.host, hello.card.address, hello.build), beat]
         if len(self._members) == self.size:
             self._started = True
             # One object for all: it is as long as the job is large, and is encoded once.

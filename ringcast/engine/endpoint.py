@@ -99,8 +99,10 @@ class Endpoint:
         lookahead: int = 0,
         continues: bool = False,
         recorder: Recorder | None = None,
+        direct: bool = True,
     ) -> None:
         self.rank, self.size = rank, size
+        self.direct = direct  # whether messages may be predicted (`ringcast.engine.direct`)
         self.protocol = Protocol(rank, size, nonce, lookahead=lookahead, lenders=transport.lenders, continues=continues)
         self.transport, self.control = transport, control
         self.recorder = recorder or Recorder(rank, size)

@@ -13,23 +13,27 @@ TYPE_CHECKING = False  # as in `typing`
 if TYPE_CHECKING:
     from ringcast.protocol._lane import Lane
 
-_SOURCE = Path(__file__).with_name("_lane.c")  # in a checkout; an installed ringcast has none
+ASKED = "RINGCAST_PURE=1"
+NOT_INSTALLED = "the compiled part is not installed"
+NO_PLATFORM = "the compiled part is not for this platform"
+STALE = "the compiled part is older than its source: python hatch_build.py compiles it again"
 MACHINES = ("x86_64", "aarch64")
+_SOURCE = Path(__file__).with_name("_lane.c")  # in a checkout; an installed ringcast has none
 
 
 def load() -> tuple[type[Lane] | None, str]:
     """Return the compiled lane, and why there is none."""
     if worker.pure():
-        return None, "RINGCAST_PURE=1"
+        return None, ASKED
     try:
         import ringcast.protocol._lane as _lane
-    except ImportError as error:
-        if not isinstance(error, ModuleNotFoundError):
-            return None, f"the compiled part cannot be loaded: {error}"
+    except ModuleNotFoundError:
         there = sys.platform == "linux" and os.uname().machine in MACHINES
-        return None, "the compiled part is not installed" if there else "the compiled part is not for this platform"
+        return None, NOT_INSTALLED if there else NO_PLATFORM
+    except ImportError as error:
+        return None, f"the compiled part cannot be loaded: {error!s:.200}"
     if _SOURCE.exists() and getattr(_lane, "SOURCE", None) != zlib.crc32(_SOURCE.read_bytes()):
-        return None, "the compiled part is older than its source: python hatch_build.py compiles it again"
+        return None, STALE
     return _lane.Lane, ""
 
 

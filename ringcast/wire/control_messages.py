@@ -38,6 +38,7 @@ class Hello:
     network: str = ""  # the constants from which it chooses algorithms; all must have the same
     pickle: bool = True  # whether it takes Python objects; all must agree
     deterministic: bool = False  # whether it chooses the order of reductions without `network`; all must agree
+    build: str = ""  # whether it sends small messages by the compiled part, in words
 
 
 @dataclass(frozen=True, slots=True)

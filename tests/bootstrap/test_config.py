@@ -32,6 +32,7 @@ def test_without_variables_it_is_a_world_of_one() -> None:
         WorkerConfig(0, 2, "ipc:///tmp/job/control", key=KEY, terminal="/dev/pts/1"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", file="/tmp/network.toml", debug="info"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", restart=3),
+        WorkerConfig(1, 2, "ipc:///tmp/job/control", pure=True, direct=False),
         WorkerConfig(1, 2, "tcp://127.0.0.1:1234", transport="tcp", security="none", pickle=False),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", iface="^docker,10.0.0.0/8", ports=PortRange(7, 9), advertise="gw"),
         WorkerConfig(1, 2, "ipc:///tmp/job/control", advertise="[2001:db8::1]"),
@@ -50,6 +51,11 @@ def test_a_variable_with_a_letter_left_out_is_found_and_the_right_one_is_not(nam
 @pytest.mark.parametrize("name", ["RINGCAST_", "RINGCAST_MY_PROGRAM", "RINGCAST", "TIMOUT", "OTHER_TIMOUT"])
 def test_variables_of_programs_are_left_alone(name: str) -> None:
     assert misspelled({name: "1"}) == []
+
+
+def test_messages_are_predicted_unless_that_is_switched_off() -> None:
+    for value, direct in [("", True), ("1", True), ("0", False)]:
+        assert from_environment({"RINGCAST_DIRECT": value}).direct is direct
 
 
 def test_the_transport_follows_the_control_plane() -> None:
@@ -95,6 +101,8 @@ def test_the_transport_follows_the_control_plane() -> None:
         ({"RINGCAST_NO_PICKLE": "2"}, "RINGCAST_NO_PICKLE='2': must be 0 or 1"),
         ({"RINGCAST_DETERMINISTIC": "-1"}, "RINGCAST_DETERMINISTIC='-1': must be 0 or 1"),
         ({"RINGCAST_DETERMINISTIC": "yes"}, "RINGCAST_DETERMINISTIC='yes': must be 0 or 1"),
+        ({"RINGCAST_PURE": "yes"}, "RINGCAST_PURE='yes': must be 0 or 1"),
+        ({"RINGCAST_DIRECT": "off"}, "RINGCAST_DIRECT='off': must be 0 or 1"),
         ({"RINGCAST_DEBUG": "all"}, "RINGCAST_DEBUG='all': must be info"),
     ],
 )

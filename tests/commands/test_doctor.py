@@ -27,6 +27,7 @@ from ringcast.commands.doctor.hosts import NoAnswer, Remote, examine_hosts, remo
 from ringcast.commands.doctor.question import Question
 from ringcast.net.interfaces import ListenAddress
 from ringcast.net.ports import PortRange
+from ringcast.protocol import compiled
 from support import needs
 from support.beds import drop, make_bed, on
 from support.patience import patience
@@ -48,6 +49,11 @@ def place(address: str) -> ListenAddress:
         (software.judge_zeromq(True, True), OK, "CURVE and ipc"),
         (software.judge_zeromq(False, True), FAIL, "without CURVE"),
         (software.judge_zeromq(False, False), FAIL, "without CURVE and ipc"),
+        (software.judge_build(""), OK, "by the compiled part"),
+        (software.judge_build(compiled.ASKED), OK, "by Python: RINGCAST_PURE=1"),
+        (software.judge_build(compiled.NO_PLATFORM), OK, "not for this platform"),
+        (software.judge_build(compiled.NOT_INSTALLED), WARN, "is not installed"),
+        (software.judge_build(compiled.STALE), WARN, "older than its source"),
         (network.judge_name("a", []), WARN, "cannot be resolved"),
         (network.judge_name("a", ["127.0.1.1"]), WARN, "a is 127.0.1.1 here"),
         (network.judge_name("a", ["127.0.1.1", "10.0.0.1"]), OK, "10.0.0.1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -94,13 +95,27 @@ def test_a_wheel_has_the_compiled_part_where_it_can_be_made(
     assert job() == {build}
 
 
-def test_ranks_with_and_without_it_make_one_job(scripts: Path, job: Callable[..., set[str]], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("each", "kinds"),
+    [
+        ("", {"Lane compiled"}),
+        ("RINGCAST_PURE=1", {"PythonLane pure Python (RINGCAST_PURE=1)"}),
+        ("RINGCAST_DIRECT=0", {"NoneType not predicted (RINGCAST_DIRECT=0)"}),
+        ("RINGCAST_PURE=$RINGCAST_RANK", {"Lane compiled", "PythonLane pure Python (RINGCAST_PURE=1)"}),
+        ("RINGCAST_DIRECT=$RINGCAST_RANK", {"Lane compiled", "NoneType not predicted (RINGCAST_DIRECT=0)"}),
+    ],
+)
+def test_a_rank_says_how_it_sends_small_messages(each: str, kinds: set[str], tmp_path: Path) -> None:
     needs.compiler()
-    run(*PIP, "wheel", *OWN, "--wheel-dir", tmp_path, ROOT, cwd=tmp_path)
-    run(*PIP, "--python", scripts / "python", "install", *OWN[:2], *tmp_path.glob("*.whl"), cwd=tmp_path)
-    one = ["/bin/sh", "-c", 'RINGCAST_PURE=$RINGCAST_RANK exec "$@"', "sh"]
-    assert job(*one) == {"compiled", "pure Python (RINGCAST_PURE=1)"}
-    assert job(RINGCAST_PURE="1") == {"pure Python (RINGCAST_PURE=1)"}
+    program = (
+        "import ringcast\ncomm = ringcast.init()\nassert [comm.allreduce(comm.rank) for _ in range(3)] == [1] * 3\n"
+    )
+    program += "print('lane', type(comm._group.endpoint.protocol._lane).__name__)"
+    rank = ["/bin/sh", "-c", f'{each} exec "$@"', "sh", sys.executable, "-c", program]
+    output = run(sys.executable, "-P", "-m", "ringcast_launcher", "-v", "-n", "2", *rank, cwd=tmp_path)
+    lanes = dict(re.findall(r"^\[(\d)\] lane (\w+)$", output, re.MULTILINE))
+    said = dict(re.findall(r"rank (\d) joined: .*; small messages: (.*)$", output, re.MULTILINE))
+    assert {f"{lanes[number]} {said[number]}" for number in "01"} == kinds
 
 
 def test_an_editable_installation_has_it_beside_the_source(

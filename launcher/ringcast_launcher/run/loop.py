@@ -365,7 +365,7 @@ class Running:
         match event:
             case Joined():
                 self._joined = True
-                self._debug(f"rank {event.rank} joined: {event.address}")
+                self._debug(f"rank {event.rank} joined: {event.address}; small messages: {event.build}")
             case AllJoined():
                 self._debug("all ranks joined")
                 if self._job.verbose and (text := apart_text(self._world, event.cards)):

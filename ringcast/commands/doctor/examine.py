@@ -14,6 +14,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast.commands.doctor import link, machine, network, software
 from ringcast.commands.doctor.finding import Finding
 from ringcast.commands.doctor.question import Question
+from ringcast.protocol.compiled import REASON
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Examined:
 def examine(question: Question) -> Examined:
     """Examine this machine."""
     found, address, mtu = network.check(question)
-    findings = (software.check_zeromq(), *found, *machine.check(question))
+    findings = (software.check_zeromq(), software.judge_build(REASON), *found, *machine.check(question))
     return Examined(socket.gethostname(), software.read(), address, mtu, findings)
 
 

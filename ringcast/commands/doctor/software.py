@@ -10,6 +10,7 @@ import zmq
 
 from ringcast.commands.doctor.finding import Finding, fail, ok, warn
 from ringcast.control import version
+from ringcast.protocol.compiled import ASKED, NO_PLATFORM, NOT_INSTALLED
 
 Versions = Mapping[str, str]
 # ringcast refuses to mix its versions, and other versions of Python and numpy may not read a pickle.
@@ -38,6 +39,15 @@ def judge_zeromq(curve: bool, ipc: bool) -> Finding:
 def check_zeromq() -> Finding:
     """Check the features of this machine's ZeroMQ."""
     return judge_zeromq(bool(zmq.has("curve")), bool(zmq.has("ipc")))
+
+
+def judge_build(reason: str) -> Finding:
+    """Judge how small messages are sent, and why not by the compiled part."""
+    name = "small messages"
+    if reason in ("", ASKED, NO_PLATFORM):
+        return ok(name, f"by Python: {reason}" if reason else "by the compiled part")
+    fix = "install a C compiler and Python's headers (Debian: gcc, python3-dev), and ringcast again"
+    return warn(name, f"by Python: {reason}", fix if reason == NOT_INSTALLED else "install ringcast again")
 
 
 def compare(hosts: Mapping[str, Versions]) -> list[Finding]:
