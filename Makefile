@@ -9,7 +9,7 @@
 # make mpi4py-suite  run mpi4py's own tests on ringcast.MPI, and write their table into docs/use/mpi4py.md
 # make check        style, types and the direction of imports
 # make docs         build the pages, with a reference of the API, as a site in site
-# make dist         build the source distribution and the wheel in dist, check and try them
+# make dist         build the source distribution and the wheels in dist, check and try them
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -61,10 +61,14 @@ check: .venv/installed-test
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# The wheel with the compiled part, which says for which Linux it is as an index wants it; and one for all platforms.
 dist: .venv/installed-dist
 	rm -rf dist
 	$(BIN)/validate-pyproject pyproject.toml
 	$(BIN)/python -m build
+	[ ! -e dist/*-linux_*.whl ] || PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist dist/*-linux_*.whl
+	rm -f dist/*-linux_*.whl
+	RINGCAST_PURE=1 $(BIN)/python -m build --wheel
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
 	.ci/try-dist dist $(PYTHON)

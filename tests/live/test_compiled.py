@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ringcast.protocol.compiled import MACHINES
 from support import needs
 from support.patience import patience
 from support.places import ROOT
@@ -148,10 +149,10 @@ def made(place: Path) -> list[Path]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])
-def test_it_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
-    if not shutil.which(compiler):
-        pytest.skip(f"{compiler} is missing")
+@pytest.mark.parametrize("machine", MACHINES)
+def test_it_compiles_without_a_warning(machine: str, tmp_path: Path) -> None:
+    compiler = f"{machine}-linux-gnu-gcc"
+    needs.programs([] if shutil.which(compiler) else [compiler], f"gcc-{machine.replace('_', '-')}-linux-gnu")
     build = runpy.run_path(str(ROOT / "hatch_build.py"))
     include = ["-I", sysconfig.get_path("include"), "-DSOURCE=1", "-Wall", "-Wextra", "-Werror"]
     run(compiler, *build["FLAGS"], *include, ROOT / build["SOURCE"], "-o", tmp_path / "module.so", cwd=tmp_path)
