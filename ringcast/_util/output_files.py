@@ -83,9 +83,9 @@ def _is_written_directly(path: Path) -> bool:
 
 
 def _is_of_system(path: Path) -> bool:
-    """Return whether the path is directly in /dev, or in /proc: names of devices and of open files (/dev/stdout)."""
+    """Return whether the path is a device's name, or an open file's: directly in /dev, in /dev/fd or in /proc."""
     folder = os.path.realpath(path.parent)
-    return folder == "/dev" or folder.startswith("/proc/")
+    return folder in ("/dev", "/dev/fd") or folder.startswith("/proc/")  # /dev/fd is a link to /proc on Linux only
 
 
 def _open_directly(path: Path) -> IO[bytes]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from ringcast.errors import RunFailed
 
 
-def read_report(file: Path) -> dict[str, Any]:
-    """Return the launcher's report; if it ended before it could write one, a report of exit code 1 without a rank."""
-    with suppress(FileNotFoundError):
-        if text := file.read_text(encoding="utf-8"):
-            told: dict[str, Any] = json.loads(text)
-            return told
-    return {"exit_code": 1, "rank": None}
+def read_report(text: str | bytes) -> dict[str, Any]:
+    """Return the launcher's report from its JSON; from an empty text, a report of exit code 1 without a rank.
+
+    The text is empty if the launcher ended before it could write its report.
+    """
+    report: dict[str, Any] = json.loads(text) if text else {"exit_code": 1, "rank": None}
+    return report
 
 
 def failure(output: str, code: int, report: dict[str, Any]) -> RunFailed:

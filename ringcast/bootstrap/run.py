@@ -222,7 +222,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
             finally:
                 errors.join()
         # Where our process ignores SIGCHLD, the exit code of a child is lost: the launcher's report counts.
-        told = read_report(report)
+        told = read_report(report.read_bytes() if report.exists() else b"")
         results = [folder / f"result-{rank}" for rank in range(n)]
         words = _lines_of(last_words)
         output = "".join([*tail, *words][-max(TAIL, len(words)) :])

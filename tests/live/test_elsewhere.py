@@ -43,6 +43,22 @@ if comm.rank == 1 and "child" in sys.argv:
 comm.barrier()
 print("done")
 """
+CLUSTER = """
+import os, signal
+import ringcast
+
+def killed(comm):
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.barrier()
+
+with ringcast.cluster(3) as cluster:
+    print(cluster.run(lambda comm: comm.allreduce(comm.rank)))
+    try:
+        cluster.run(killed)
+    except ringcast.RunFailed as error:
+        print(str(error).partition("\\n")[0])
+"""
 
 
 def python(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -121,6 +137,12 @@ def test_a_function_runs_on_ranks(folder: Path, backend: str) -> None:
     call = f"print(ringcast.run(lambda comm: comm.allgather(comm.rank), 3, backend={backend!r}))"
     done = python("-c", f"import ringcast; {call}", cwd=folder)
     assert done.stdout == "[[0, 1, 2], [0, 1, 2], [0, 1, 2]]\n", done.stderr
+
+
+def test_a_cluster_names_the_rank_that_was_killed(folder: Path) -> None:
+    (folder / "cluster.py").write_text(CLUSTER)
+    done = python("cluster.py", cwd=folder)
+    assert done.stdout == "[3, 3, 3]\nrank 1: killed by SIGKILL\n", done.stderr
 
 
 def test_threads_of_a_rank_may_all_make_calls(folder: Path) -> None:

@@ -96,8 +96,8 @@ class ProcessRanks:
         away = sum(isinstance(each, ThereRanks) for each in self._hosts)
         self._await(Kind.READY, away, interrupts)
         # -P: files of the working directory shadow none of our modules, nor Python's own.
-        command = [sys.executable, "-P", "-m", "ringcast_launcher", "--json-report", str(_path(self._report))]
-        command += _where(hosts)
+        command = [sys.executable, "-P", "-m", "ringcast_launcher"]
+        command += ["--json-report", f"/dev/fd/{self._report.fileno()}", *_where(hosts)]
         command += ["python", "-P", "-m", "ringcast.bootstrap.cluster.worker", str(self._folder)]
         command += [",".join(str(each.rank) for each in self._placed if each.local_rank == 0)]
         # In a process group of its own Ctrl-C does not reach it: this process decides on the fate of the ranks.
@@ -243,9 +243,9 @@ class ProcessRanks:
         with suppress(OSError):
             self._drain()
         printed = [line for stream in self._streams[rank] for line in stream.tail]
-        lines = _path(self._said).read_text(errors="replace").splitlines(keepends=True)
+        lines = _contents(self._said).decode("utf-8", "replace").splitlines(keepends=True)
         said = "".join(line for line in lines if not line.startswith(SHARED))  # that is no part of the error
-        told = read_report(_path(self._report))
+        told = read_report(_contents(self._report))
         if told["rank"] is None and not otherwise:
             before, _, last = said.rstrip().rpartition("\n")
             return RunFailed(rank, last or "ringcast-launch ended without an output", before)
@@ -272,9 +272,9 @@ class ProcessRanks:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _path(file: IO[bytes]) -> Path:
-    """Return a path by which this process, or one that inherits the file, opens it at its beginning."""
-    return Path(f"/dev/fd/{file.fileno()}")
+def _contents(file: IO[bytes]) -> bytes:
+    """Return all bytes of a file, whose position stays: the launcher shares it."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
 def _where(hosts: Sequence[Host]) -> list[str]:

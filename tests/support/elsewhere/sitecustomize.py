@@ -3,9 +3,12 @@
 That is as near as Linux comes to a Mac. Programs in C, as `ps`, still see /proc, and the sockets are Linux's.
 """
 
+import builtins
 import ctypes
 import fcntl
+import io
 import os
+import re
 import resource
 import select
 import signal
@@ -66,8 +69,33 @@ def _symbol(library: ctypes.CDLL, name: str, usual: Any = ctypes.CDLL.__getattr_
     return usual(library, name)
 
 
+def _open_file(path: object) -> int | None:
+    """Return the descriptor that a path in /dev/fd means."""
+    text = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+    return int(text[len("/dev/fd/") :]) if re.fullmatch(r"/dev/fd/\d+", text) else None
+
+
+def _like_a_copy(call: Any) -> Any:
+    """Have a path in /dev/fd open a file that is open at its present position, as `dup` does."""
+
+    def opened(path: Any, *args: Any, **options: Any) -> Any:
+        if (file := _open_file(path)) is None:
+            return call(path, *args, **options)
+        return os.dup(file) if call is os_open else call(os.dup(file), *args, **options)
+
+    return opened
+
+
+def _lstat(path: Any, *args: Any, **options: Any) -> Any:
+    """Take /dev/fd for a folder of its own: it is no link."""
+    return (os.stat if path in ("/dev/fd", "/dev/fd/") else os_lstat)(path, *args, **options)
+
+
 sys.addaudithook(_hide_proc)
 for _name in ("stat", "lstat", "readlink", "access"):
     setattr(os, _name, _without_proc(getattr(os, _name)))
+os_open, os_lstat = os.open, os.lstat
+os.open, os.lstat = _like_a_copy(os.open), _lstat
+builtins.open = io.open = _like_a_copy(open)
 ctypes.CDLL.__getattr__ = _symbol  # type: ignore[method-assign]
 sys.platform = "darwin"
