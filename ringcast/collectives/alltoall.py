@@ -107,9 +107,8 @@ def swap_objects(group: Group, stage: StagePlan, values: list[Any], codec: Codec
     p, rank, codec = group.size, group.rank, codec or pickled(group, stage.call.collective)
     both = [*values, *(None for _ in range(p))]
     both[p + rank] = values[rank]
-    slots = yield from run_stage(group, stage, lambda s: ObjectSlots(both, s, codec))
-    theirs: list[Any] = slots.values[p : 2 * p]
-    return theirs
+    slots: ObjectSlots = yield from run_stage(group, stage, lambda s: ObjectSlots(both, s, codec))
+    return slots.values(range(p, 2 * p))
 
 
 def _swap_lists(

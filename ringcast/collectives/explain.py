@@ -266,7 +266,7 @@ def _items(group: Group, collective: str, nbytes: Any, dtype: np.dtype[Any]) -> 
 def _data_of_value(group: Group, collective: str, value: Any, counts: Sequence[int] | None) -> _Data:
     array = as_array(value)
     if array is None and collective == "bcast":
-        array = np.frombuffer(encode(value), np.uint8)
+        return _Data(np.dtype(np.uint8), sum(map(len, encode(value))))
     if collective in ("allgatherv", "alltoallv") and isinstance(value, list | tuple):
         return _Data(None, 0)
     if collective in _VFORMS and (array is not None or collective != "reduce_scatter"):

@@ -26,7 +26,7 @@ def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Ste
     if array is None:
         no_out(group, "gather", out if group.rank == root else None)
         slots = yield from spread_objects(group, "gather", [value], root, choice)
-        return slots.values if group.rank == root else None
+        return slots.values(range(group.size)) if group.rank == root else None
     check_stackable(group.endpoint.rank, "gather", array)
     stage = _plan_parts(group, "gather", array, (1,) * group.size, choice, root)
     mine = out if group.rank == root else None
@@ -55,7 +55,7 @@ def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
     if array is None:
         no_out(group, "allgather", out)
         slots = yield from spread_objects(group, "allgather", [value], None, choice)
-        return slots.values
+        return slots.values(range(group.size))
     check_stackable(group.endpoint.rank, "allgather", array)
     ones = (1,) * group.size
     stage = _plan_parts(group, "allgather", array, ones, choice)
@@ -84,7 +84,7 @@ def _gather_lists(
         check_rows(group, operation, len(value), counts)
     regular = operation.removesuffix("v")  # to its schedule, a list is one value
     slots = yield from spread_objects(group, regular, [list(value)], root, choice, operation)
-    return list(chain.from_iterable(slots.values if root in (None, group.rank) else ()))
+    return list(chain.from_iterable(slots.values(range(group.size)) if root in (None, group.rank) else ()))
 
 
 def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[Array, tuple[int, ...]]]:

@@ -18,7 +18,7 @@ from ringcast.collectives.rows import check_out_rows, no_out, rows_of
 from ringcast.collectives.stage import Group, StagePlan, pickled, run_schedule
 from ringcast.engine.datatypes import as_array, check_counts, check_out, check_stackable, dtype_name, room
 from ringcast.engine.execute import Steps
-from ringcast.engine.objects import Codec
+from ringcast.engine.objects import AS_IT_IS, Codec
 from ringcast.engine.pieces import PieceSlots, cut
 from ringcast.engine.recorder import encoded
 from ringcast.engine.slots import ObjectSlots
@@ -223,8 +223,8 @@ def spread_object(near: Neighbors, name: str, value: Any) -> Steps[list[Any]]:
     """Send the same object to every destination; it is encoded once."""
     encode, decode = pickled(near.group, name)
     away = any(out is not None for out, _ in near.schedule.rounds)
-    whole = [encode(value) if away else b""] * len(near.schedule.destinations)
-    return (yield from _move_objects(near, name, whole, [value] * len(whole), (bytes, decode)))  # `bytes`: as it is
+    whole = [encode(value) if away else []] * len(near.schedule.destinations)
+    return (yield from _move_objects(near, name, whole, [value] * len(whole), (AS_IT_IS[0], decode)))
 
 
 def swap_objects(near: Neighbors, name: str, values: list[Any], codec: Codec | None = None) -> Steps[list[Any]]:
@@ -240,9 +240,10 @@ def _move_objects(near: Neighbors, name: str, outgoing: list[Any], own: list[Any
         incoming[into] = own[place]
     values = _padded(outgoing, degree, None) + _padded(incoming, degree, None)
     stage = _plan(near, name, OBJECT)
-    slots = yield from run_schedule(near.group, stage, schedule, near.steps, lambda s: ObjectSlots(values, s, codec))
-    theirs: list[Any] = slots.values[degree : degree + len(incoming)]
-    return theirs
+    slots: ObjectSlots = yield from run_schedule(
+        near.group, stage, schedule, near.steps, lambda s: ObjectSlots(values, s, codec)
+    )
+    return slots.values(range(degree, degree + len(incoming)))
 
 
 def _joined(near: Neighbors, name: str, argument: str, lists: list[Any], counts: tuple[int, ...] | None) -> list[Any]:

@@ -26,6 +26,7 @@ from ringcast.collectives.stage import (
 )
 from ringcast.engine.datatypes import as_array, check_counts, check_op, check_out, like
 from ringcast.engine.execute import Steps
+from ringcast.engine.objects import SNAPSHOT
 from ringcast.engine.slots import ArraySlots, NoSlots, ObjectSlots
 from ringcast.engine.unsendable import in_words, of_booleans
 from ringcast.errors import ArgumentError
@@ -110,11 +111,11 @@ def array_slots(work: Array, schedule: Schedule, counts: Sequence[int], op: Op) 
 
 def combine_objects(group: Group, collective: str, value: Any, op: Op, root: int | None, choice: Choice) -> Steps[Any]:
     """Run a stage that combines Python objects; return this rank's result."""
-    codec = pickled(group, collective)
+    pickled(group, collective)
     stage = plan(group, collective, choice, OBJECTS, root=root, op=op, exact=op.exact())
     explained = _explained(group, collective, op)
-    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([value], s, codec, explained))
-    return slots.values[0]
+    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([value], s, SNAPSHOT, explained))
+    return slots.value(0)
 
 
 def _explained(group: Group, collective: str, op: Op) -> Op:
@@ -185,7 +186,7 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
         expected = f"expected an array, or a sequence of {group.size} values"
         raise ArgumentError(group.endpoint.rank, "reduce_scatter", "value", f"{expected}, got {in_words(values)}")
 
-    codec = pickled(group, "reduce_scatter")
+    pickled(group, "reduce_scatter")
     given = [operand(group, "reduce_scatter", value, op)[1] for value in values]
     explained = _explained(group, "reduce_scatter", op)
 
@@ -195,8 +196,8 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
     plan(group, "reduce_scatter", choice, OBJECTS, op=op)  # a wrong op is found before anything is sent
     elements = Op(each, name=str(op))
     stage = plan(group, "reduce_scatter", choice, OBJECTS, op=elements)
-    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([given], s, codec, elements))
-    return slots.values[0][group.rank]
+    slots = yield from run_stage(group, stage, lambda s: ObjectSlots([given], s, SNAPSHOT, elements))
+    return slots.value(0)[group.rank]
 
 
 def barrier(group: Group) -> Steps[None]:

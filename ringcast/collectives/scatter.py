@@ -48,12 +48,12 @@ def scatter(group: Group, values: Any, root: int, out: Any, choice: Choice) -> S
         array = None if array is None else np.ascontiguousarray(array)  # a copy, if any, is made when the call begins
         record = _described(array, (1,) * group.size)
         _check_out(group, "scatter", out, record)
-    record = (yield from announce(group, describe, record)).values[0]
+    record = yield from announce(group, describe, record)
     _check_out(group, "scatter", out, record)
     if record["dtype"] == OBJECT:
         given = list(values) if group.rank == root else [None] * group.size
         slots = yield from spread_objects(group, "scatter", given, root, choice)
-        return slots.values[group.rank]
+        return slots.value(group.rank)
     part = yield from _hand_out(group, "scatter", array, record, root, choice)
     return _result(part[0], out)
 
@@ -77,7 +77,7 @@ def scatterv(group: Group, value: Any, counts: Any, root: int, out: Any, choice:
         array = None if array is None else np.ascontiguousarray(array)  # as in `scatter`
         record = _described(array, rows)
         _check_out(group, "scatterv", out, record)
-    record = (yield from announce(group, describe, record)).values[0]
+    record = yield from announce(group, describe, record)
     rows = tuple(record["rows"])
     if counts is not None and counts != rows:
         raise ArgumentError(
@@ -87,7 +87,7 @@ def scatterv(group: Group, value: Any, counts: Any, root: int, out: Any, choice:
     if record["dtype"] == OBJECT:
         given = _runs(value, rows) if group.rank == root else [None] * group.size
         slots = yield from spread_objects(group, "scatter", given, root, choice, "scatterv")
-        return slots.values[group.rank]
+        return slots.value(group.rank)
     part = yield from _hand_out(group, "scatterv", array, record, root, choice)
     return _result(part, out)
 

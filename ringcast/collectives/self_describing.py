@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from ringcast.engine.datatypes import Described, described, dtype_name, parse_dtype
-from ringcast.engine.objects import decode_apart, encode_apart, pack_record, unpack_record
+from ringcast.engine.objects import decode, encode, new_frame, pack_record, unpack_record
 from ringcast.ops import Array
 from ringcast.protocol.operations import put_into_views
-
-APART = 16 << 10  # a buffer of so many bytes in an object, or more, is a frame of its own: no copy into the pickle
 
 _OBJECT = memoryview(pack_record({"kind": "object"}))
 
@@ -47,7 +45,7 @@ class SelfDescribing:
         known = described(value)
         if known is None:
             check_objects()
-            return [_OBJECT, *encode_apart(value, APART)]
+            return [_OBJECT, *encode(value)]
         description, items = known
         return [_packed(description), items.view(np.uint8).data]
 
@@ -57,7 +55,7 @@ class SelfDescribing:
         self.source, self.tag, self.count = source, tag, sum(sizes[1:])
         self._sizes, self.total = sizes, sum(sizes)
         self._starts = list(accumulate(sizes, initial=0))
-        self._parts = [_memory(sizes[0])]
+        self._parts = [new_frame(sizes[0])]
 
     def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (a part may be longer)
         i = bisect_right(self._starts, offset) - 1
@@ -70,7 +68,7 @@ class SelfDescribing:
         """Make room for the data when the record has come, which says whether they fit into `out` as they are."""
         if offset + length == self._starts[1]:
             self._record = unpack_record(self._parts[0])
-            self._parts += [self._place] if self._in_place else map(_memory, self._sizes[1:])
+            self._parts += [self._place] if self._in_place else map(new_frame, self._sizes[1:])
 
     @property
     def _in_place(self) -> bool:
@@ -96,7 +94,7 @@ class SelfDescribing:
             if out is not None:
                 raise ValueError("got a Python object")
             check_objects()
-            return decode_apart(self._parts[1:])
+            return decode(self._parts[1:])
         dtype = parse_dtype(record["dtype"])
         array = np.frombuffer(self._parts[1], dtype).reshape(record["shape"], order=record["order"])
         if out is None:
@@ -112,7 +110,3 @@ class SelfDescribing:
 @lru_cache(maxsize=256)  # programs send many arrays of one shape
 def _packed(description: Described) -> memoryview:
     return memoryview(pack_record(description.record))
-
-
-def _memory(size: int) -> memoryview:
-    return np.empty(size, np.uint8).data

@@ -25,7 +25,7 @@ def shift(group: Group, value: Any, distance: int, out: Any, choice: Choice) -> 
         codec = pickled(group, "shift")
         stage = plan(group, "shift", choice, OBJECTS, distance=around)
         slots = yield from run_stage(group, stage, lambda s: ObjectSlots([value, value], s, codec))
-        return slots.values[1]
+        return slots.value(1)
     stage = plan(group, "shift", choice, Data.of(array, times=2), distance=around)
     mine = np.asarray(array, order="C")
     if out is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from ringcast.engine import direct
 from ringcast.engine.datatypes import dtype_name
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Steps, execute
-from ringcast.engine.objects import Codec, decode, encode
+from ringcast.engine.objects import MOST_APART, Codec, decode, encode
 from ringcast.engine.recorder import encoded
 from ringcast.engine.slots import Memory
 from ringcast.errors import ArgumentError, ObjectsRefused
@@ -72,10 +72,13 @@ class Group:
 
     rank: int = field(init=False)
     size: int = field(init=False)
+    codec: Codec = field(init=False)  # of Python objects
 
     def __post_init__(self) -> None:
         self.rank = self.here(self.endpoint.rank)
         self.size = len(self.members) or self.endpoint.size
+        # A message has at most one value of each rank, so its frames are not too many.
+        self.codec = partial(encode, most=MOST_APART // self.size), decode
 
     def in_job(self, rank: int) -> int:
         """Return the rank in the job of a rank of this group."""
@@ -100,7 +103,7 @@ def pickled(group: Group, operation: str) -> Codec:
     """
     if not group.pickle:
         raise ObjectsRefused(group.endpoint.rank, operation)
-    return encode, decode
+    return group.codec
 
 
 @dataclass(frozen=True, slots=True)

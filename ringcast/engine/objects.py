@@ -1,56 +1,49 @@
-"""Python objects and small records as bytes. Arrays inside objects travel as raw buffers beside the pickle."""
+"""Python objects and small records as frames of bytes. Large arrays inside objects are frames of their own.
+
+An object is encoded in one way wherever it travels: a pickle (protocol 5), then the large buffers that the pickle
+leaves out, which are neither copied when they are sent nor when they have come.
+"""
 
 from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgpack
+import numpy as np
 
 from ringcast.transports.base import Frame
 
-Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[memoryview], Any]]
-MOST_APART = 10_000  # buffers beside a pickle: their sizes have to fit in a message
-AS_IT_IS: Codec = (lambda data: data, lambda data: data)  # of what is bytes already
+Codec: TypeAlias = tuple[Callable[[Any], list[memoryview]], Callable[[list[memoryview]], Any]]
+APART = 16 << 10  # bytes of a buffer that is a frame of its own; a frame costs more than copies of a smaller one
+MOST_APART = 10_000  # buffers beside the pickles of a message: their sizes have to fit in a request to send
 ALIGNMENT = 16  # bytes; arrays inside objects are used where they arrive, and numpy allocates no less
 
 
-def encode(value: Any) -> bytes:
-    """Return `value` as one run of bytes: the sizes, then the pickle (protocol 5) and its buffers, each aligned."""
-    parts = encode_apart(value)
-    run: list[Frame] = [struct.pack(f"<I{len(parts)}Q", len(parts), *map(len, parts))]
-    end = len(run[0])
-    for part in parts:
-        gap = -end % ALIGNMENT
-        run += [bytes(gap), part]
-        end += gap + len(part)
-    return b"".join(run)
+def encode(value: Any, most: int = MOST_APART) -> list[memoryview]:
+    """Return the pickle of `value`, and the buffers in it of APART bytes or more, at `most` so many, uncopied.
 
-
-def encode_apart(value: Any, least: int = 0) -> list[memoryview]:
-    """Return the pickle of `value`, and the buffers in it of `least` bytes or more, which are not copied.
-
-    What is smaller, or comes after MOST_APART of them, is in the pickle. What plain pickle does not take, as a lambda,
-    or a class of a notebook that this rank has got as a value, travels as a value: by cloudpickle.
+    All others are in the pickle. What plain pickle does not take, as a lambda, or a class of a notebook that this rank
+    has got as a value, travels as a value: by cloudpickle.
     """
     try:
-        return _parts(pickle.dumps, value, least)
+        return _frames(pickle.dumps, value, most)
     except (pickle.PicklingError, AttributeError, TypeError):
         pass  # an error of the other attempt is raised without this one as its context
     import cloudpickle  # it takes a while, and few programs need it
 
-    return _parts(cloudpickle.dumps, value, least)
+    return _frames(cloudpickle.dumps, value, most)
 
 
-def _parts(dumps: Callable[..., bytes], value: Any, least: int) -> list[memoryview]:
-    """Return the pickle that `dumps` makes of `value`, and the buffers in it; see `encode_apart`."""
+def _frames(dumps: Callable[..., bytes], value: Any, most: int) -> list[memoryview]:
+    """Return the pickle that `dumps` makes of `value`, and the buffers beside it; see `encode`."""
     buffers: list[memoryview] = []
 
     def within(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
-        apart = raw.nbytes >= least and len(buffers) < MOST_APART
+        apart = raw.nbytes >= APART and len(buffers) < most
         if apart:
             buffers.append(raw)
         return not apart
@@ -59,25 +52,59 @@ def _parts(dumps: Callable[..., bytes], value: Any, least: int) -> list[memoryvi
     return [memoryview(body), *buffers]
 
 
-def decode(data: memoryview) -> Any:
-    """Return the value that `encode` was given; arrays in it use the memory of `data`.
+def decode(frames: list[memoryview]) -> Any:
+    """Return the value that `encode` was given; arrays in it use the memory of the frames.
 
     Only for bytes from authenticated members of the job: unpickling can run code.
     """
-    (count,) = struct.unpack_from("<I", data)
-    sizes = struct.unpack_from(f"<{count}Q", data, 4)
-    parts, start = [], 4 + 8 * count
-    for size in sizes:
+    return pickle.loads(frames[0], buffers=frames[1:])
+
+
+def new_frame(size: int) -> memoryview:
+    """Return new memory for a frame that comes."""
+    return memoryview(bytearray(size)) if size < APART else np.empty(size, np.uint8).data  # not filled with zeros
+
+
+def copied(frames: list[memoryview]) -> list[memoryview]:
+    """Return an encoded value whose buffers are copies, so that what is decoded shares nothing with it."""
+    if len(frames) == 1:
+        return frames
+    body, *buffers = frames
+    return [body, *(np.frombuffer(buffer, np.uint8).copy().data for buffer in buffers)]
+
+
+def in_one(frames: list[memoryview]) -> bytes:
+    """Return an encoded value as one run of bytes, a copy: the sizes of its frames, then these, each aligned."""
+    run: list[Frame] = [struct.pack(f"<I{len(frames)}Q", len(frames), *map(len, frames))]
+    end = len(run[0])
+    for frame in frames:
+        gap = -end % ALIGNMENT
+        run += [bytes(gap), frame]
+        end += gap + len(frame)
+    return b"".join(run)
+
+
+def apart(run: memoryview) -> list[memoryview]:
+    """Return the frames of an encoded value, which are parts of the run that `in_one` has made of them."""
+    (count,) = struct.unpack_from("<I", run)
+    frames, start = [], 4 + 8 * count
+    for size in struct.unpack_from(f"<{count}Q", run, 4):
         start += -start % ALIGNMENT
-        parts.append(data[start : start + size])
+        frames.append(run[start : start + size])
         start += size
-    return decode_apart(parts)
+    return frames
 
 
-def decode_apart(parts: Sequence[memoryview]) -> Any:
-    """Return the value that `encode_apart` was given; see `decode`."""
-    return pickle.loads(parts[0], buffers=parts[1:])
+def _as_it_is(frames: list[memoryview]) -> list[memoryview]:
+    return frames
 
+
+def _snapshot(value: Any) -> list[memoryview]:
+    return copied(encode(value))
+
+
+AS_IT_IS: Codec = _as_it_is, _as_it_is  # of values that are encoded already
+SNAPSHOT: Codec = _snapshot, decode  # of values that an operator may change in place while they are sent
 
 # A flat record of plain values as msgpack, in which tuples become lists.
 pack_record: Callable[[dict[str, Any]], bytes] = msgpack.packb

@@ -1,13 +1,14 @@
-"""Slots for exchanges: pieces of several arrays, which are moved and never combined."""
+"""Slots of stages that only move data: pieces of memory that lie anywhere, and blocks of several buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ringcast.engine.slots import TINY, ReceiveBuffer, Store
+from ringcast.engine.slots import TINY, ReceiveBuffer, Store, layout
 from ringcast.ops import Array
 from ringcast.schedules.schedule import Local, Schedule, Slots, Step
 
@@ -19,10 +20,7 @@ class PieceSlots:
         self._pieces = [*pieces, *(np.empty(len(pieces[slot]), np.uint8).data for slot in schedule.scratch)]
 
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
-        frames = self._chosen(slots)
-        if len(frames) > 1 and sum(map(len, frames)) < TINY * len(frames):
-            return [memoryview(b"".join(frames))], True
-        return frames, False
+        return _packed(self._chosen(slots))
 
     def receive_buffer(self, step: Step) -> ReceiveBuffer:
         return Store(self._chosen(step.recv))
@@ -32,6 +30,47 @@ class PieceSlots:
 
     def _chosen(self, slots: Slots) -> list[memoryview]:
         return [self._pieces[int(slot)] for slot in slots]
+
+
+class BufferSlots:
+    """Blocks of several buffers, as if these were one line of bytes; a block may lie in more than one of them."""
+
+    def __init__(self, buffers: Sequence[memoryview], schedule: Schedule) -> None:
+        self._buffers = buffers
+        self._starts = [*accumulate(map(len, buffers), initial=0)]
+        self._layout = layout(schedule, (self._starts[-1],))
+
+    def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
+        return _packed(self._views(slots))
+
+    def receive_buffer(self, step: Step) -> ReceiveBuffer:
+        return Store(self._views(step.recv))
+
+    def apply(self, local: Local) -> None:
+        raise TypeError(f"{local}: buffers are only sent and received")
+
+    def _views(self, slots: Slots) -> list[memoryview]:
+        """Return the memory of `slots` in order."""
+        runs = self._layout.runs(slots)
+        assert runs is not None, "a schedule that only moves data has no scratch slots"
+        return [view for start, end in runs for view in self._between(start, end)]
+
+    def _between(self, start: int, end: int) -> Iterator[memoryview]:
+        """Yield the bytes [start, end) of the line, which may be none."""
+        i = bisect_right(self._starts, start, hi=len(self._buffers)) - 1
+        while True:
+            first, buffer = self._starts[i], self._buffers[i]
+            yield buffer[start - first : end - first]
+            start, i = first + len(buffer), i + 1
+            if start >= end:
+                return
+
+
+def _packed(frames: list[memoryview]) -> tuple[list[memoryview], bool]:
+    """Return the frames of a message, joined if they are small, and whether they are."""
+    if len(frames) > 1 and sum(map(len, frames)) < TINY * len(frames):
+        return [memoryview(b"".join(frames))], True
+    return frames, False
 
 
 def cut(array: Array, counts: Sequence[int]) -> list[memoryview]:

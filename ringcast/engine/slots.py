@@ -7,14 +7,15 @@ that can be encoded as bytes.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringcast.engine.objects import Codec
+from ringcast.engine.objects import Codec, new_frame
 from ringcast.ops import Array, Op
 from ringcast.protocol.operations import SEGMENT, Sink, put_into_views
 from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Merge, Schedule, Slots, Step
@@ -360,7 +361,10 @@ class NoSlots:
 
 
 class ObjectSlots:
-    """Python values, encoded as one frame per slot; the message carries their lengths."""
+    """Python values. A message has the frames of each, and their numbers behind them if a value has several frames.
+
+    A value that comes to be stored is passed on as it has come, and decoded when the program gets it.
+    """
 
     def __init__(
         self,
@@ -369,21 +373,50 @@ class ObjectSlots:
         codec: Codec,
         op: Op | None = None,
     ) -> None:
-        self.values = [*values, *(None for _ in schedule.scratch)]
+        self._values = [*values, *(None for _ in schedule.scratch)]
+        self._frames: dict[int, list[memoryview]] = {}  # of values that were sent, or have come; not with an `op`
         self._op = op
         self._encode, self._decode = codec
 
+    def value(self, slot: int) -> Any:
+        """Return the value of one slot."""
+        value = self._values[slot]
+        if value is _ENCODED:
+            value = self._values[slot] = self._decode(self._frames.pop(slot))
+        return value
+
+    def values(self, slots: Iterable[int]) -> list[Any]:
+        """Return the values of several slots."""
+        return [self.value(slot) for slot in slots]
+
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:
-        return [memoryview(self._encode(self.values[int(slot)])) for slot in slots], False
+        if len(slots) == 1:  # most common, and worth a short cut
+            each = [self._encoded(int(slots[0]))]
+            if len(each[0]) == 1:
+                return each[0], False
+        else:
+            each = [self._encoded(int(slot)) for slot in slots]
+        frames = [*chain.from_iterable(each)]
+        if len(frames) > len(each):
+            frames.append(memoryview(struct.pack(f"<{len(each)}I", *map(len, each))))
+        return frames, False
+
+    def _encoded(self, slot: int) -> list[memoryview]:
+        if self._op is not None:  # it may change values in place
+            return self._encode(self._values[slot])
+        frames = self._frames.get(slot)
+        if frames is None:
+            frames = self._frames[slot] = self._encode(self._values[slot])
+        return frames
 
     def receive_buffer(self, step: Step) -> ReceiveBuffer:
         return _Values(self, [int(slot) for slot in step.recv], step.accepts())
 
     def apply(self, local: Local) -> None:
         if isinstance(local, Combine):
-            self.values[local.dst] = self.combine(self.values[local.left], self.values[local.right])
+            self._values[local.dst] = self.combine(self._values[local.left], self._values[local.right])
         elif isinstance(local, Copy):
-            self.values[local.dst] = self.values[local.src]
+            self._values[local.dst] = self._values[local.src]
         else:
             raise TypeError(f"{local}: objects are not merged")
 
@@ -391,19 +424,23 @@ class ObjectSlots:
         assert self._op is not None
         return self._op.combine_objects(left, right)
 
-    def accept(self, slot: int, data: memoryview, accept: Accept) -> None:
+    def accept(self, slot: int, frames: list[memoryview], accept: Accept) -> None:
         """Take an arrived value."""
-        value = self._decode(data)
-        if accept is STORE:
-            self.values[slot] = value
+        if self._op is None:
+            self._values[slot], self._frames[slot] = _ENCODED, frames
+        elif accept is STORE:
+            self._values[slot] = self._decode(frames)
         elif accept is COMBINE_LEFT:
-            self.values[slot] = self.combine(value, self.values[slot])
+            self._values[slot] = self.combine(self._decode(frames), self._values[slot])
         else:
-            self.values[slot] = self.combine(self.values[slot], value)
+            self._values[slot] = self.combine(self._values[slot], self._decode(frames))
+
+
+_ENCODED = object()  # stands for a value that has come and is not decoded yet
 
 
 class _Values:
-    """Collects the frames of a message; each is one value."""
+    """Collects the frames of a message, which are those of values."""
 
     def __init__(self, memory: ObjectSlots, slots: list[int], accepts: Sequence[Accept]) -> None:
         self._memory, self._slots, self._accepts = memory, slots, accepts
@@ -412,10 +449,10 @@ class _Values:
         self._starts: list[int] = []
 
     def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:  # noqa: ARG002 (known from the schedule)
-        if len(sizes) != len(self._slots):
+        if len(sizes) != len(self._slots) and (len(sizes) < len(self._slots) + 2 or sizes[-1] != 4 * len(self._slots)):
             raise ValueError(f"a message of {len(sizes)} values where {len(self._slots)} are expected")
         self.total = sum(sizes)
-        self._frames = [memoryview(bytearray(size)) for size in sizes]
+        self._frames = [new_frame(size) for size in sizes]
         self._starts = list(accumulate(sizes, initial=0))
 
     def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (a frame may be longer)
@@ -429,5 +466,14 @@ class _Values:
         put_into_views(self, offset, data)
 
     def finish(self) -> None:
-        for slot, frame, accept in zip(self._slots, self._frames, self._accepts, strict=True):
-            self._memory.accept(slot, frame, accept)
+        frames, slots = self._frames, self._slots
+        if len(frames) == len(slots):
+            for slot, frame, accept in zip(slots, frames, self._accepts, strict=True):
+                self._memory.accept(slot, [frame], accept)
+            return
+        counts = struct.unpack(f"<{len(slots)}I", frames.pop())
+        if 0 in counts or sum(counts) != len(frames):
+            raise ValueError(f"a message of {len(frames)} frames, of which {counts} are those of the values")
+        starts = accumulate(counts, initial=0)
+        for slot, (start, end), accept in zip(slots, pairwise(starts), self._accepts, strict=True):
+            self._memory.accept(slot, frames[start:end], accept)

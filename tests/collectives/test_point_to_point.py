@@ -27,8 +27,9 @@ from ringcast import (
 from ringcast.algorithms.network import NETWORKS
 from ringcast.bootstrap.in_process import drive_together, simulated_endpoints
 from ringcast.collectives.point_to_point import sendrecv
-from ringcast.collectives.self_describing import APART, SelfDescribing
+from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.collectives.stage import Group
+from ringcast.engine.objects import APART
 from support.jobs import KINDS, Job, Jobs
 from support.patience import patience
 

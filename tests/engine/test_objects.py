@@ -6,7 +6,6 @@ import dataclasses
 import gc
 import operator
 import pickle
-import struct
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,16 @@ from hypothesis import strategies as st
 from ringcast import LAND, LOR, MAX, MIN, PROD, SUM, Communicator
 from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.engine.datatypes import describe_dtype, parse_dtype
-from ringcast.engine.objects import decode, encode, pack_record, unpack_record
+from ringcast.engine.objects import (
+    APART,
+    apart,
+    copied,
+    decode,
+    encode,
+    in_one,
+    pack_record,
+    unpack_record,
+)
 from support.jobs import KINDS, Jobs
 
 Array = np.ndarray[Any, Any]
@@ -117,36 +125,43 @@ def test_reductions_of_objects(jobs: Jobs, kind: str, p: int) -> None:
     )
 )
 def test_any_object_is_encoded_and_decoded(value: Any) -> None:
-    assert decode(memoryview(encode(value))) == value
+    frames = encode(value)
+    assert decode(frames) == decode(apart(run(frames))) == value
 
 
 # Arrays inside objects.
 
 
-def parts_of(data: bytes) -> list[bytes]:
-    """Return the pickle and the buffers of an encoded object, found by their sizes."""
-    view = memoryview(data)
-    (count,) = struct.unpack_from("<I", view)
-    sizes = struct.unpack_from(f"<{count}Q", view, 4)
-    assert len(data) >= 4 + 8 * count + sum(sizes)
-    return [bytes(size) for size in sizes]
-
-
 @pytest.mark.parametrize("dtype", ["f8", "i1", ">i4", "U3", [("a", "i2"), ("b", "f4")]])
-def test_arrays_inside_objects_are_not_in_the_pickle(dtype: Any) -> None:
-    """A spy on the unpickler sees how long the pickle itself is."""
+def test_large_arrays_inside_objects_are_not_in_the_pickle(dtype: Any) -> None:
     array = np.zeros(50_000, dtype)
     array.view(np.uint8)[::97] = 1
-    value = {"first": array, "second": [array[:1000], np.asfortranarray(np.ones((200, 300)))]}
-    data = encode(value)
-    assert len(parts_of(data)) == 4
-    assert len(parts_of(data)[0]) < 1500
-    assert len(data) < array.nbytes + 1000 * array.itemsize + 480_000 + 2000
-    back = decode(memoryview(bytearray(data)))
-    assert np.array_equal(back["first"], array)
-    assert back["first"].dtype == array.dtype
-    assert back["first"].flags.writeable
-    assert back["second"][1].flags.f_contiguous
+    value = {"first": array, "second": [array[:1000], array[5:], np.asfortranarray(np.ones((200, 300)))]}
+    frames = encode(value)
+    large = [one for one in (array, array[:1000], array[5:], value["second"][2]) if one.nbytes >= APART]
+    assert [len(frame) for frame in frames[1:]] == [one.nbytes for one in large]
+    assert all(np.shares_memory(np.frombuffer(f, np.uint8), one) for f, one in zip(frames[1:], large, strict=True))
+    assert len(frames[0]) < 1500 + APART
+    for codec in (decode, lambda frames: decode(copied(frames)), lambda frames: decode(apart(run(frames)))):
+        back = codec(frames)
+        assert np.array_equal(back["first"], array)
+        assert back["first"].dtype == array.dtype
+        assert back["first"].flags.writeable
+        assert back["second"][2].flags.f_contiguous
+    assert not np.shares_memory(decode(copied(frames))["first"], array)
+
+
+def run(frames: list[memoryview]) -> memoryview:
+    """Return an encoded value as one run of bytes, in memory that can be written."""
+    return memoryview(bytearray(in_one(frames)))
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3, 4])
+def test_an_object_has_no_more_buffers_beside_its_pickle_than_are_asked_for(most: int) -> None:
+    arrays = [np.full(APART, i, np.uint8) for i in range(3)]
+    frames = encode(arrays, most)
+    assert len(frames) == 1 + min(most, 3)
+    assert np.array_equal(decode(frames), arrays)
 
 
 def test_a_large_array_in_an_object_is_never_pickled_on_its_way(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +190,9 @@ def test_a_large_array_in_an_object_is_never_pickled_on_its_way(jobs: Jobs, monk
 
 def test_arrays_inside_objects_are_aligned() -> None:
     for pad in range(20):
-        for array in decode(memoryview(bytearray(encode(["x" * pad, np.ones(3, "i1"), np.ones(5), np.ones(7)]))))[1:]:
-            assert array.flags.aligned
+        frames = encode(["x" * pad, np.ones(3, "i1"), np.ones(5), np.ones(APART + 7), np.ones(APART + pad)])
+        for back in (decode(frames), decode(apart(run(frames)))):
+            assert all(array.flags.aligned for array in back[1:])
 
 
 def test_results_are_copies_of_what_others_have(jobs: Jobs) -> None:

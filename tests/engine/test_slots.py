@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringcast import SUM, Op
-from ringcast.engine.objects import decode, encode
+from ringcast.engine.objects import SNAPSHOT, decode, encode
+from ringcast.engine.pieces import BufferSlots
 from ringcast.engine.slots import TINY, ArraySlots, ObjectSlots, ReceiveBuffer, bounds
 from ringcast.protocol.operations import SEGMENT
 from ringcast.schedules.schedule import COMBINE_LEFT, COMBINE_RIGHT, STORE, Combine, Copy, Schedule, Step
@@ -282,25 +286,81 @@ def test_objects_are_one_frame_each_and_are_accepted_in_order() -> None:
     buffer = here.receive_buffer(Step(recv_from=0, recv=(1, 2)))
     buffer.announce(0, 0, [len(frame) for frame in packed])
     receive(buffer, b"".join(packed), [3, len(packed[0])])
-    assert here.values[0] == "A"
-    assert here.values[1]["x"].tolist() == [0, 1, 2]
-    assert here.values[2] == "a" * 100
+    assert here.value(0) == "A"
+    assert here.value(1)["x"].tolist() == [0, 1, 2]
+    assert here.value(2) == "a" * 100
 
 
 def test_objects_are_combined_on_the_side_that_is_asked_for() -> None:
-    packed, _ = ObjectSlots(["x", "y", "z"], layout(3), CODEC).pack(range(3))
+    packed, _ = ObjectSlots(["x", "y", "z"], layout(3), SNAPSHOT).pack(range(3))
     op = Op(lambda a, b: a + b)
-    here = ObjectSlots(["A", "B", "C"], layout(3, scratch=(0,)), CODEC, op)
+    here = ObjectSlots(["A", "B", "C"], layout(3, scratch=(0,)), SNAPSHOT, op)
     buffer = here.receive_buffer(Step(recv_from=0, recv=range(3), accept=(COMBINE_LEFT, COMBINE_RIGHT, STORE)))
     buffer.announce(0, 0, [len(frame) for frame in packed])
     receive(buffer, b"".join(packed), [])
-    assert here.values == ["xA", "By", "z", None]
+    assert here.values(range(4)) == ["xA", "By", "z", None]
     here.apply(Copy(3, 0))
     here.apply(Combine(1, 3, 2))
-    assert here.values == ["xA", "xAz", "z", "xA"]
+    assert here.values(range(4)) == ["xA", "xAz", "z", "xA"]
 
 
-def test_a_message_with_another_number_of_objects_is_refused() -> None:
+def test_objects_of_several_frames_come_apart_again_in_any_groups() -> None:
+    large = np.arange(5000)
+    values = [1, [large, large + 1], "x", {"a": large + 2}]
+    there = ObjectSlots(values, layout(4), CODEC)
+    for size in range(1, 5):
+        for slots in combinations(range(4), size):
+            packed, _ = there.pack(slots)
+            here = ObjectSlots([None] * 4, layout(4), CODEC)
+            buffer = here.receive_buffer(Step(recv_from=0, recv=slots))
+            buffer.announce(0, 0, [len(frame) for frame in packed])
+            receive(buffer, b"".join(packed), [])
+            onward, _ = here.pack(slots)
+            assert b"".join(onward) == b"".join(packed)  # as it came, and without an own pickle
+            for slot, got in zip(slots, here.values(slots), strict=True):
+                assert pickle.dumps(got) == pickle.dumps(values[slot])
+
+
+@pytest.mark.parametrize("sizes", [[], [5], [5, 5, 4], [5, 5, 12], [5, 5, 5, 5, 4], [8]])
+def test_a_message_with_another_number_of_objects_is_refused(sizes: list[int]) -> None:
     buffer = ObjectSlots(["A", "B"], layout(2), CODEC).receive_buffer(Step(recv_from=0, recv=(0, 1)))
-    with pytest.raises(ValueError, match="1 values where 2 are expected"):
-        buffer.announce(0, 0, [5])
+    with pytest.raises(ValueError, match=f"{len(sizes)} values where 2 are expected"):
+        buffer.announce(0, 0, sizes)
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (2, 2), (0, 0), (0, 3), (3, 0), ((1 << 32) - 1, 4)])
+def test_a_message_whose_frames_do_not_add_up_is_refused(counts: tuple[int, int]) -> None:
+    buffer = ObjectSlots(["A", "B"], layout(2), CODEC).receive_buffer(Step(recv_from=0, recv=(0, 1)))
+    buffer.announce(0, 0, [5, 5, 5, 8])
+    with pytest.raises(ValueError, match="3 frames"):
+        receive(buffer, bytes(15) + struct.pack("<2I", *counts), [])
+
+
+# Blocks of several buffers
+
+
+@quick
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=6),
+    st.integers(1, 8),
+    st.data(),
+    st.sampled_from([1, 1000]),
+)
+def test_blocks_of_several_buffers_are_those_of_one_line(
+    sizes: list[int], nblocks: int, data: st.DataObject, times: int
+) -> None:
+    """The oracle are the blocks of one array; `times`: small frames are joined, large ones are not."""
+    lengths = [size * times for size in sizes]
+    line = np.arange(sum(lengths)).astype(np.uint8)
+    ends = np.cumsum(lengths)[:-1]
+    here = BufferSlots([part.data for part in np.split(line, ends)], layout(nblocks))
+    room = [np.zeros(length, np.uint8) for length in lengths]
+    there = BufferSlots([part.data for part in room], layout(nblocks))
+    slots = tuple(sorted(data.draw(st.sets(st.integers(0, nblocks - 1), min_size=1))))
+    expected = b"".join(ArraySlots(line, layout(nblocks), (len(line),)).pack(slots)[0])
+    frames, joined = here.pack(slots)
+    assert b"".join(frames) == expected
+    assert not joined or len(frames) == 1
+    receive(there.receive_buffer(Step(recv_from=0, recv=slots)), expected, [len(expected) // 2])
+    filled = ArraySlots(np.concatenate(room), layout(nblocks), (len(line),)).pack(slots)[0]
+    assert b"".join(filled) == expected

@@ -546,11 +546,13 @@ def copies(_: Any) -> None:
     assert len(found) > 80
     assert not [call for call, aliased in found.items() if aliased]
     comm = MPI.COMM_WORLD
-    large = {"table": np.zeros(1 << 18), "small": np.zeros(3)}  # which a broadcast sends in two stages
+    large = {"table": np.zeros(1 << 18), "small": np.zeros(3)}
     got = comm.bcast(large)
     assert not any(np.shares_memory(got[key], large[key]) for key in large)
     got["table"] += 1
     assert not large["table"].any()
+    many = comm.bcast([np.full(1 << 18, i) for i in range(20)])  # more than a call has stages
+    assert [array[-1] for array in many] == [*range(20)]
     assert comm.bcast("text" if comm.rank == 0 else None) == "text"
 
 

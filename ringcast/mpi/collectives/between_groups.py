@@ -18,7 +18,7 @@ from ringcast.collectives.alltoall import swap_objects, swap_pieces
 from ringcast.collectives.reduce import combine_objects
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, pickled, plan
 from ringcast.engine.execute import Steps
-from ringcast.engine.objects import AS_IT_IS, decode
+from ringcast.engine.objects import AS_IT_IS, apart, decode, in_one
 from ringcast.mpi.base.constants import PROC_NULL, ROOT
 from ringcast.mpi.base.error_classes import ERR_BUFFER, ERR_ROOT, ERR_TRUNCATE
 from ringcast.mpi.base.exceptions import Exception
@@ -190,7 +190,7 @@ class InterCollectives(CommHandle):
             came.append((yield from messages.receive(peer)))
         if data is not None:
             yield from messages.send(data, root)
-        return unpickled([one.data for one in came], {}) if root == ROOT else Outcome(None)
+        return unpickled([apart(one.data) for one in came], {}) if root == ROOT else Outcome(None)
 
     def _scatter_objects(self, sendobj: Sequence[Any] | None, root: int = 0) -> Steps[Outcome]:
         """Return the root's object r on rank r of the other side."""
@@ -210,7 +210,7 @@ class InterCollectives(CommHandle):
         inner, first, size = self._shared.inner, self._peers.first, self._peers.size
         encode, _ = pickled(inner, "alltoall")
         packed = [encode(value) for value in one_for_each(sendobj, size)]
-        values = self._in_order(packed, [b""] * self._group.size)
+        values = self._in_order(packed, [[_NOTHING]] * self._group.size)
         theirs = yield from swap_objects(inner, plan(inner, "alltoall", AUTOMATIC, OBJECTS), values, AS_IT_IS)
         return unpickled(theirs[first : first + size], {})
 
@@ -237,7 +237,7 @@ class InterCollectives(CommHandle):
     def _packed(self, obj: Any) -> Bytes:
         """Return an object as bytes: the receiver can then tell an error of the pickle from one of the message."""
         encode, _ = pickled(self._shared.inner, "send")
-        return np.frombuffer(encode(obj), np.uint8)
+        return np.frombuffer(in_one(encode(obj)), np.uint8)
 
     def _check_root(self, root: int) -> None:
         """Check the root.
@@ -279,7 +279,7 @@ class _Messages:
 
 def _read(data: Bytes) -> Outcome:
     """Return the object from its bytes."""
-    return Outcome.of(lambda: decode(data.data))
+    return Outcome.of(lambda: decode(apart(data.data)))
 
 
 def _stored(part: Part, came: Bytes) -> Exception | None:

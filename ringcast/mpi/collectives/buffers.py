@@ -352,7 +352,7 @@ def _scatter_parts(
     """Take the steps of `Scatterv`."""
     whole = _whole(parts) if group.rank == root else None
     record = yield from announce(group, describe, {"rows": [one.nbytes for one in parts]})
-    rows = tuple(record.values[0]["rows"])
+    rows = tuple(record["rows"])
     came = yield from hand_out(group, "scatterv", whole, _BYTE, rows, (), root, AUTOMATIC)
     return None if part is None else stored([part], came, (came.nbytes,))
 

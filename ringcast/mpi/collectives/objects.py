@@ -6,28 +6,22 @@ the other. Unchangeable objects, as a number or a text, are returned as they are
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ringcast import collectives
 from ringcast.collectives.alltoall import swap_objects
-from ringcast.collectives.broadcast import bcast_into
+from ringcast.collectives.broadcast import bcast_frames
 from ringcast.collectives.reduce import combine_objects
 from ringcast.collectives.rows import spread_objects
-from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Group, pickled, plan
+from ringcast.collectives.stage import AUTOMATIC, OBJECTS, pickled, plan
 from ringcast.engine.execute import Steps
-from ringcast.engine.objects import AS_IT_IS, decode, decode_apart, encode_apart
+from ringcast.engine.objects import AS_IT_IS, copied, decode, encode
 from ringcast.mpi.base.failing import Outcome
 from ringcast.mpi.base.ranks import root_of
 from ringcast.mpi.collectives.locks import note_lock
 from ringcast.mpi.datatypes.op import SUM, of_objects, own, unchangeable
 from ringcast.mpi.handles.comm_handle import CommHandle
 from ringcast.mpi.requests.calls import blocking
-
-APART = 1 << 20  # a buffer of so many bytes in an object, or more, is broadcast by a stage of its own, without a copy
 
 
 class ObjectCollectives(CommHandle):
@@ -39,11 +33,11 @@ class ObjectCollectives(CommHandle):
         root = root_of(group, "bcast", root)
         pickled(group, "bcast")
         note_lock(self, "bcast")
-        if group.rank == root:
-            parts = encode_apart(obj, APART)
-            yield from _send_parts(group, parts, root)
-            return Outcome.of(lambda: obj if unchangeable(obj) else decode_apart([parts[0], *map(_copy, parts[1:])]))
-        return (yield from _receive_object(group, root))
+        here = group.rank == root
+        frames = yield from bcast_frames(group, encode(obj) if here else [], root)
+        if here:
+            return Outcome.of(lambda: obj if unchangeable(obj) else decode(copied(frames)))
+        return Outcome.of(lambda: decode(frames))
 
     bcast = blocking(_bcast_object, "bcast")
 
@@ -55,7 +49,7 @@ class ObjectCollectives(CommHandle):
         here = group.rank == root
         mine = None if here else encode(sendobj)
         slots = yield from spread_objects(group, "gather", [mine], root, AUTOMATIC, codec=AS_IT_IS)
-        return unpickled(slots.values, {root: sendobj}) if here else Outcome(None)
+        return unpickled(slots.values(range(group.size)), {root: sendobj}) if here else Outcome(None)
 
     gather = blocking(_gather_objects, "gather")
 
@@ -68,7 +62,7 @@ class ObjectCollectives(CommHandle):
         values = one_for_each(sendobj, group.size) if here else []
         packed = _pickled_but(values, root, encode) if here else [None] * group.size
         slots = yield from spread_objects(group, "scatter", packed, root, AUTOMATIC, codec=AS_IT_IS)
-        return Outcome.of(lambda: own(values[root]) if here else decode(slots.values[group.rank]))
+        return Outcome.of(lambda: own(values[root]) if here else decode(slots.value(group.rank)))
 
     scatter = blocking(_scatter_objects, "scatter")
 
@@ -77,7 +71,7 @@ class ObjectCollectives(CommHandle):
         group = self._group
         encode, _ = pickled(group, "allgather")
         slots = yield from spread_objects(group, "allgather", [encode(sendobj)], None, AUTOMATIC, codec=AS_IT_IS)
-        return unpickled(slots.values, {group.rank: sendobj})
+        return unpickled(slots.values(range(group.size)), {group.rank: sendobj})
 
     allgather = blocking(_allgather_objects, "allgather")
 
@@ -128,30 +122,6 @@ class ObjectScans(CommHandle):
     exscan = blocking(_exscan_objects, "exscan")
 
 
-def _send_parts(group: Group, parts: list[memoryview], root: int) -> Steps[None]:
-    """Broadcast an object as its root: the pickle, then large buffers in it one by one, straight from the object."""
-    body, *large = parts
-    head = struct.pack(f"<I{len(large)}Q", len(large), *map(len, large))
-    yield from collectives.broadcast.bcast(group, np.frombuffer(head + body, np.uint8), root, AUTOMATIC)
-    for buffer in large:
-        yield from bcast_into(group, np.frombuffer(buffer, np.uint8), root)
-
-
-def _copy(buffer: memoryview) -> memoryview:
-    return np.frombuffer(buffer, np.uint8).copy().data
-
-
-def _receive_object(group: Group, root: int) -> Steps[Outcome]:
-    """Return the object that the root broadcasts; an error of its pickle does not concern the other ranks."""
-    message = (yield from collectives.broadcast.bcast(group, None, root, AUTOMATIC)).data
-    (count,) = struct.unpack_from("<I", message)
-    sizes = struct.unpack_from(f"<{count}Q", message, 4)
-    large = [np.empty(size, np.uint8) for size in sizes]
-    for buffer in large:
-        yield from bcast_into(group, buffer, root)
-    return Outcome.of(lambda: decode_apart([message[4 + 8 * count :], *(buffer.data for buffer in large)]))
-
-
 def one_for_each(objects: Sequence[Any] | None, size: int) -> list[Any]:
     """Return one object for each rank.
 
@@ -169,6 +139,6 @@ def unpickled(packed: list[Any], mine: Mapping[int, Any]) -> Outcome:
     return Outcome.of(lambda: [own(mine[k]) if k in mine else data and decode(data) for k, data in enumerate(packed)])
 
 
-def _pickled_but(values: list[Any], rank: int, encode: Callable[[Any], bytes]) -> list[bytes | None]:
-    """Return objects for all ranks as bytes, but for this one."""
+def _pickled_but(values: list[Any], rank: int, encode: Callable[[Any], Any]) -> list[Any]:
+    """Return objects for all ranks, encoded but for this one's."""
     return [None if k == rank else encode(value) for k, value in enumerate(values)]

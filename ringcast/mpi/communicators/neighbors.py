@@ -96,7 +96,7 @@ class NeighborCollectives(Topologies):
 
     neighbor_alltoall = blocking(_neighbor_alltoall_objects, "neighbor_alltoall")
 
-    def _objects(self, name: str, packed: list[bytes], values: list[Any]) -> Steps[Outcome]:
+    def _objects(self, name: str, packed: list[Any], values: list[Any]) -> Steps[Outcome]:
         """Send each destination one of the values, which are given as bytes, too; return the received ones."""
         mine = {into: values[place] for place, into in self._near.schedule.own}
         return unpickled((yield from swap_objects(self._near, name, packed, AS_IT_IS)), mine)

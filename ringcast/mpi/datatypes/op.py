@@ -11,7 +11,7 @@ import numpy as np
 
 from ringcast import ops
 from ringcast._util.safe_text import safe_text
-from ringcast.engine.objects import decode, encode
+from ringcast.engine.objects import copied, decode, encode
 from ringcast.mpi.base.exceptions import ERR_INTERN, ERR_OP, Exception
 from ringcast.mpi.data.memory import buffer
 from ringcast.mpi.datatypes.buffers import Part, message
@@ -203,7 +203,7 @@ def on_copies(function: Function) -> Function:
 
 def own(value: Any) -> Any:
     """Return a copy of an object, as it would arrive at another rank."""
-    return value if unchangeable(value) else decode(memoryview(bytearray(encode(value))))
+    return value if unchangeable(value) else decode(copied(encode(value)))
 
 
 def unchangeable(value: Any) -> bool:
