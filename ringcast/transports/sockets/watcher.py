@@ -12,8 +12,10 @@ IN, OUT = select.EPOLLIN, select.EPOLLOUT
 _MANY = 64  # events that are taken at once
 _FEWEST, _MOST = 4, 64  # looks before a wait; each takes a microsecond, if no other process wants to run
 _SHORT = 200e-6  # seconds; after a shorter wait there are more looks before the next one
-_TAKEN = 20e-6  # seconds; if one look takes longer, another process had work for this processor, …
-_CROWDED = 64  # … and this many waits follow without looks
+# Seconds; if one look takes longer, a process that does not wait for messages has this processor, for all of its slice.
+# Ranks that share a processor take turns in less.
+_TAKEN = 2e-3
+_CROWDED = 256  # waits without looks after that
 
 
 class Watcher:
@@ -63,11 +65,12 @@ class Watcher:
         """Return the files with events until this time, where there are none now.
 
         Before the wait it looks a few times, more often if waits were short lately, and lets others run in between: so
-        the processor is not idle when a message comes; to wake an idle processor takes longer than many looks. Where
-        others had work for this processor, they keep it for longer than a message takes, so it does not look in the
-        next waits: the kernel interrupts them for a process that waits.
+        the processor is not idle when a message comes; to wake an idle processor takes longer than many looks. Ranks
+        that share a processor hand it on in this way, without a wake-up. But a process that computes would keep it for
+        many messages each time; where there is one, no looks are made for a while, as the kernel interrupts it for a
+        rank that waits.
         """
-        now = time.monotonic()
+        began = now = time.monotonic()
         if now >= until:
             return []
         if self._crowded:
@@ -82,7 +85,7 @@ class Watcher:
                     self._crowded = _CROWDED
                 if events:
                     return events
-                if self._crowded:
+                if now - began >= _SHORT:
                     break
         events = self._epoll.poll(None if until == inf else max(0.0, until - now), _MANY)
         short = bool(events) and time.monotonic() - now < _SHORT
