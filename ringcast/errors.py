@@ -331,8 +331,8 @@ class RunTimeout(RunFailed, TimeoutError):
     """A function given to `run` or to a cluster took longer than the time limit of the run.
 
     Attributes:
-        ranks: all ranks that had not ended. `rank` is the first one; in a cluster the first one in no call, if there is
-            one, as the others may wait for it.
+        ranks: all ranks that had not ended. `rank` is the first of them; in a cluster the first that was in no call,
+            if there is one, because ranks in calls may only have waited for it.
         seconds: the limit.
         running: the ranks that still run, as nothing ends a thread from outside.
         waits: which ranks wait for which others, in words; empty if that is not known.

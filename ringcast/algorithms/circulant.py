@@ -25,7 +25,7 @@ def _pipelined(p: Params) -> int:
 
 
 def _leaving(p: Params) -> int:
-    """Return the number of messages that leave a host at a time, on average of q rounds: small skips stay within."""
+    """Return how many messages leave a host in a round, averaged over q rounds: those of small skips stay within it."""
     q = log_rounds(p)
     return -(-sum(leaving(p.hosts, skip) for skip in skips(p.size)[:q]) // q)
 
@@ -41,10 +41,11 @@ def _filling(call: Call, load: Load, nbytes: int) -> Load:
 
 
 def _pipeline_of_all(call: Call) -> Load:
-    """Return the load: a round moves to each rank a block of each contributor whose turn has come.
+    """Return the load: in each round a rank receives one block of each contributor whose turn has come.
 
-    The load is bounded by all others' blocks, and by the largest block as often as there are turns: exact for equal
-    parts and for a single contributor. From round 2q on it is every contributor's turn.
+    Two bounds hold for the bytes of a round: one block of every other contributor, and as many blocks of the largest
+    size as it is contributors' turn. They are exact for equal parts and for a single contributor. From round 2q on it
+    is every contributor's turn.
     """
     p, n = call.params.size, call.params.nblocks
     if p == 1:

@@ -221,7 +221,7 @@ def _sockets_inbox(transport: SocketTransport, own: EndpointCard) -> Inbox:
 
 
 def _routed_inbox(config: WorkerConfig, far: SocketTransport, near: ShmTransport, own: EndpointCard) -> Inbox:
-    """Return the inbox of a rank that shares memory with the ranks of its host, if there are any."""
+    """Return the inbox of a rank that reaches other hosts by sockets, and ranks of its own host by shared memory."""
     from ringcast.transports.routed import RoutedTransport
 
     def meet(cards: Sequence[EndpointCard]) -> Transport:

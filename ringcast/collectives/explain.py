@@ -103,7 +103,8 @@ class _Data:
 def explain(group: Group, collective: str, size: Size, op: Op, root: int, distance: int, choice: Choice) -> Explanation:
     """Return the explanation of a call; see `Communicator.explain`."""
     if collective not in EXPLAINED:
-        raise ArgumentError(group.endpoint.rank, "explain", "collective", f"expected one of {', '.join(EXPLAINED)}")
+        expected = f"expected one of {', '.join(EXPLAINED)}, got {safe_text(collective)}"
+        raise ArgumentError(group.endpoint.rank, "explain", "collective", expected)
     data = _data(group, collective, _as_combined(size, op) if COLLECTIVES[collective].combines else size)
     distance = whole_distance(group, distance)
     stage = _plan(group, collective, data, op, root, distance, choice)

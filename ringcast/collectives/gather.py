@@ -110,7 +110,7 @@ def _exchange_dtypes(group: Group, operation: str, array: Array) -> Steps[tuple[
     try:
         common = dtypes[0] if len(dtypes) == 1 else np.result_type(*dtypes)
     except TypeError:  # months and seconds
-        expected = f"expected dtypes that have one in common, got {', '.join(map(dtype_name, dtypes))}"
+        expected = f"expected dtypes that numpy converts to a common one, got {', '.join(map(dtype_name, dtypes))}"
         raise ArgumentError(group.endpoint.rank, operation, "value", expected) from None
     return array.astype(common, copy=False), tuple(facts["rows"].tolist())
 

@@ -126,9 +126,9 @@ def _received(group: Group, name: str, message: SelfDescribing, out: Array | Non
     except ValueError as error:
         if out is None:
             raise
-        room = f"expected room for the message of rank {message.source} with tag {message.tag}"
-        has = f"into {out.size} of dtype {dtype_name(out.dtype)}"
-        raise ArgumentError(group.endpoint.rank, name, "out", f"{room}, {error}, {has}") from None
+        origin = f"the message of rank {message.source} with tag {message.tag}"
+        given = f"{out.size} items of dtype {dtype_name(out.dtype)}"
+        raise ArgumentError(group.endpoint.rank, name, "out", f"{error}, {origin}; got {given}") from None
 
 
 def _filled(group: Group, status: Status, message: SelfDescribing) -> Status:

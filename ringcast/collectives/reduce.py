@@ -71,8 +71,8 @@ def operand(group: Group, collective: str, value: Any, op: Op) -> tuple[Array | 
     given = counted(op, value)
     if given is value and of_booleans(value):
         kind = class_name(type(value))
-        expected = f"expected values that {op} counts, got booleans in a {kind}; pass them as integers"
-        raise ArgumentError(group.endpoint.rank, collective, "value", f"{expected}, as value.astype(int)")
+        expected = f"expected integers for {op}, got booleans in a {kind}; pass value.astype(int)"
+        raise ArgumentError(group.endpoint.rank, collective, "value", expected)
     return as_array(given), given
 
 
@@ -145,7 +145,7 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
             counts is not None
             and check_counts(group.endpoint.rank, "reduce_scatter", counts, group.size) != (1,) * group.size
         ):
-            expected = f"expected one object for each rank, got {safe_text(counts)}"
+            expected = f"expected None, or 1 for each rank, as the values are Python objects; got {safe_text(counts)}"
             raise ArgumentError(group.endpoint.rank, "reduce_scatter", "counts", expected)
         return (yield from _reduce_scatter_objects(group, value, op, choice))
     array = rows_of(group, "reduce_scatter", given)

@@ -30,13 +30,13 @@ def check_rows(group: Group, operation: str, mine: int, counts: Any) -> tuple[in
     rows = check_counts(group.endpoint.rank, operation, counts, group.size)
     if rows[group.rank] != mine:
         expected = f"expected {mine} at [{group.rank}], the rows of this rank's value, got {rows[group.rank]}"
-        expected += "; where counts are left out, on all ranks, they are exchanged"
+        expected += "; if all ranks leave out counts, they are exchanged"
         raise ArgumentError(group.endpoint.rank, operation, "counts", expected)
     return rows
 
 
 def check_out_rows(group: Group, operation: str, out: Any, array: Array) -> None:
-    """Check all of `out` but its number of rows, and the width of texts, which are not known yet."""
+    """Check `out`, except for its number of rows and the width of its texts: these are not known yet."""
     if out is not None:
         wider = isinstance(out, np.ndarray) and has_width(array.dtype) and out.dtype.kind == array.dtype.kind
         dtype = out.dtype if wider else array.dtype

@@ -92,7 +92,7 @@ class SelfDescribing:
         out, record = self._out, self._record
         if record["kind"] == "object":
             if out is not None:
-                raise ValueError("got a Python object")
+                raise ValueError("expected None for a Python object")
             check_objects()
             return decode(self._parts[1:])
         dtype = parse_dtype(record["dtype"])
@@ -100,7 +100,7 @@ class SelfDescribing:
         if out is None:
             return array[()] if record["kind"] == "scalar" else array
         if dtype != out.dtype or array.size > out.size:
-            raise ValueError(f"got {array.size} of dtype {dtype_name(dtype)}")
+            raise ValueError(f"expected room for {array.size} items of dtype {dtype_name(dtype)}")
         into = out if out.shape == array.shape else out.reshape(-1)[: array.size].reshape(array.shape)
         if not self._in_place:
             into[...] = array

@@ -65,7 +65,7 @@ class Status:
 
     def _known(self) -> tuple[int, int, int]:
         if self._facts is None:
-            raise UsageError("this Status is empty: no message has come for the receive that got it")
+            raise UsageError("this Status is empty: no receive that it was passed to has got a message")
         return self._facts
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ class Lifetime(Calls):
         """
         if not self._group.derived:
             raise UsageError(
-                f"rank {self._group.rank}: free() of the communicator of the whole job; leave by finalize()"
+                f"rank {self._group.rank}: the communicator of the whole job cannot be freed; finalize() leaves the job"
             )
         if not self.closed:
             self._check("free", timeout)

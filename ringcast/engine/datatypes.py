@@ -156,11 +156,11 @@ def check_buffer(rank: int, operation: str, out: Any, argument: str = "out") -> 
 
 
 def bytes_of(rank: int, operation: str, buffer: Any, *, writes: bool) -> Array:
-    """Return the memory of an exporter of the buffer protocol as a line of bytes, without a copy.
+    """Return the memory of an object with the buffer protocol as a flat array of bytes, without a copy.
 
     Raises:
-        ArgumentError: it exports none, or not as one C-contiguous piece; it holds Python objects; or it is read-only
-            where the call `writes` to it.
+        ArgumentError: the object has no such memory, or not as one C-contiguous piece; the memory holds Python objects;
+            or it is read-only and the call `writes` to it.
     """
     try:
         objects = "O" in memoryview(buffer).format

@@ -269,7 +269,10 @@ class Endpoint:
         """Raise UsageError if the handler of a signal, which came in a call, has left the job."""
         if self.closed:
             self.gate.waiter = None
-            raise UsageError(f"rank {self.rank}: the handler of a signal has called finalize() in the middle of a call")
+            raise UsageError(
+                f"rank {self.rank}: the handler of a signal has called finalize() in the middle of a call; let it note "
+                "the signal only, and call finalize() between calls"
+            )
 
     def wake(self) -> None:
         """End the wait under way, or the next one."""

@@ -43,7 +43,9 @@ def share(endpoint: Endpoint) -> None:
     if isinstance(endpoint, SharedEndpoint):
         return
     if endpoint.gate.closed or endpoint.running is not None:
-        raise UsageError(f"rank {endpoint.rank}: progress_thread() while a call is under way; call it before")
+        raise UsageError(
+            f"rank {endpoint.rank}: progress_thread() was called while a call is under way; call it before that"
+        )
     descriptor, ordinary = endpoint.transport.fileno(), endpoint.gate
     _turn_into(SharedEndpoint, endpoint)
     try:

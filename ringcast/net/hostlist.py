@@ -1,7 +1,7 @@
 """Parse the hosts that the user names, and decide which rank runs on which host: pure functions.
 
-A host has slots: it gets as many ranks before any host gets more ranks than slots. The name goes to ssh, so a text that
-ssh, or a shell, could take for anything but a name is refused.
+No host gets more ranks than it has slots before every host has as many. The name goes to ssh, so a text that ssh, or a
+shell, could take for anything but a name is refused.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ _FACT = Struct("=HI")  # number of the event, and a value that goes with it
 
 
 class MonitorEvent(NamedTuple):
-    """An event of a connection, its value (the file descriptor, if it was accepted or has ended), and the address."""
+    """An event of a connection, its address, and a value: the file descriptor, if it was accepted or has ended."""
 
     event: zmq.Event
     value: int

@@ -24,7 +24,7 @@ class ProcessProbe:
 
     @property
     def due(self) -> float | None:
-        """The time of the next look, while there is a silent rank."""
+        """The time of the next look at silent ranks; None if no rank is silent."""
         return self._liveness.due
 
     def look(self, heard: Mapping[int, float], now: float) -> list[Judgement]:

@@ -5,7 +5,7 @@ Three chains have to fit together:
 * A host is lost. Its agent ends the ranks when it hears nothing of the launcher; if the agent hangs, its watchdog ends
   them. Only after both must have acted does the launcher declare the ranks failed, so that no rank acts afterwards.
 * A link between two ranks is dead. The control plane waits with its decision until the launcher would have found that
-  one of the two hosts is lost, as then the ranks on that host go.
+  one of the two hosts is lost, because then all ranks on that host are declared failed.
 * A rank ends. Others notice a closed connection before they learn the reason from the launcher; they wait for it.
 
 Imports nothing heavy: the watchdog is a process without third-party packages.

@@ -95,7 +95,7 @@ class Ballots:
         return self._decisions.pop(ballot.key)
 
     def abandon(self, context: int, number: int) -> None:
-        """Drop the decision on a vote, now or when it comes: no call takes it."""
+        """Drop the decision on a vote, now or when it comes: no call waits for it any more."""
         if self._decisions.pop((context, number), None) is None:
             self._abandoned.add((context, number))
 

@@ -111,7 +111,7 @@ def reduce_scatter(grid: Grid, rank: int) -> Schedule:
 
 
 def allreduce(grid: Grid, rank: int) -> Schedule:
-    """Return the reduce-scatter, then the allgather, of a vector cut into p parts; each has one owner."""
+    """Return the reduce-scatter, then the allgather, of a vector cut into p parts: one rank combines each part."""
     return joined(concat(reduce_scatter(grid, rank), allgather(grid, rank)))
 
 

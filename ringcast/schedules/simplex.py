@@ -132,9 +132,9 @@ def _passed(times: tuple[int, ...], right: int, run: int) -> tuple[int, ...]:
 
 
 def _beside(members: tuple[int, ...], streams: list[_Stream], rights: list[int]) -> _Stream:
-    """Return the stream to the head on the right: one block from each member, as early as every member has one.
+    """Return the stream to the head on the right: another block from each member, as early as that is possible.
 
-    A member can send a block that it has by then; members with the fewest such blocks choose first.
+    A member can send a block that it has received by then; members with the fewest such blocks choose first.
     """
     run = len(rights)
     length, begin = 2 * run + 1, streams[0].times[0] + 1

@@ -1,7 +1,7 @@
 """Keep the contents of files that are not whole yet in part files: `.NAME.ringcast-part`, readable by their owner only.
 
-A part file is used again only if it is a regular file of this user that has no other name where others can write; else
-it is removed, and made anew. Content and mode of a part file are set by descriptor only.
+A part file is used again only if it is a regular file of this user, and in folders where others can write only if it
+has no other hard link; else it is removed, and made anew. Content and mode are set by descriptor only.
 """
 
 from __future__ import annotations

@@ -265,19 +265,20 @@ def test_an_array_is_received_where_it_belongs(jobs: Jobs, items: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "out", "text"),
+    ("value", "out", "wanted", "given"),
     [
-        (np.zeros(3), np.zeros(2), "got 3 of dtype float64, into 2 of dtype float64"),
-        (np.zeros(30_000), np.zeros(2), "got 30000 of dtype float64, into 2 of dtype float64"),
-        (np.zeros(2), np.zeros(2, int), "got 2 of dtype float64, into 2 of dtype int64"),
-        ([1, 2], np.zeros(2), "got a Python object, into 2 of dtype float64"),
+        (np.zeros(3), np.zeros(2), "room for 3 items of dtype float64", "2 items of dtype float64"),
+        (np.zeros(30_000), np.zeros(2), "room for 30000 items of dtype float64", "2 items of dtype float64"),
+        (np.zeros(2), np.zeros(2, int), "room for 2 items of dtype float64", "2 items of dtype int64"),
+        ([1, 2], np.zeros(2), "None for a Python object", "2 items of dtype float64"),
     ],
 )
-def test_a_message_that_does_not_fit(value: Any, out: Any, text: str) -> None:
+def test_a_message_that_does_not_fit(value: Any, out: Any, wanted: str, given: str) -> None:
     job = Job("threads", 2)
     errors = job.run(lambda c: c.send(value, 1, 3) if c.rank == 0 else c.recv(0, out=out.copy()))
     assert isinstance(errors[1], ArgumentError)
-    assert str(errors[1]).endswith(f"recv: argument out: expected room for the message of rank 0 with tag 3, {text}")
+    origin = "the message of rank 0 with tag 3"
+    assert str(errors[1]).endswith(f"recv: argument out: expected {wanted}, {origin}; got {given}")
     assert errors[0] is None or isinstance(errors[0], Revoked)  # if it still waits to be received
     job.close()
 

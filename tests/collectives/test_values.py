@@ -394,4 +394,4 @@ def test_times_that_have_no_unit_in_common_are_an_error_of_all(jobs: Jobs) -> No
     errors = jobs("threads", 2).run(lambda c: c.allgatherv(np.zeros(1, "m8[Y]" if c.rank else "m8[s]")))
     for error in errors:
         assert isinstance(error, ArgumentError)
-        assert "dtypes that have one in common, got timedelta64[Y], timedelta64[s]" in str(error)
+        assert "dtypes that numpy converts to a common one, got timedelta64[Y], timedelta64[s]" in str(error)

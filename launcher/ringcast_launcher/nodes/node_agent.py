@@ -43,7 +43,7 @@ _LOOK_AGAIN = 0.2  # seconds between two looks for the key, or the address, of n
 class _NodeAgent(Agent):
     """An agent that the user started, and from which the user can end the job.
 
-    It waits for an answer until the deadline, but at most `patience` seconds after node 0 refused the key.
+    It waits until the deadline for node 0 to answer, but at most `patience` seconds after node 0 has refused its key.
     """
 
     def __init__(

@@ -232,15 +232,16 @@ class _Relay:
 
 
 def found(callers: Path, firsts: Sequence[int], rank: int) -> Path:
-    """Return the folder with the socket of a rank: the folder of a relay on its host, else the caller's own.
+    """Return the folder with the socket of a rank: its host's relay has made it, or on the caller's host the caller.
 
     Args:
-        callers: folder of the caller on its host; a relay's has the same name, with its first rank behind it.
-        firsts: first rank of each host.
+        callers: the caller's folder on the caller's host. The name of a relay's folder is the same, followed by the
+            first rank of the relay's host.
+        firsts: the first rank of each host.
         rank: the rank.
 
     Raises:
-        FileNotFoundError: there is none of this user.
+        FileNotFoundError: this user has no such folder here.
     """
     first = max(first for first in firsts if first <= rank)
     relays = [Path(place, f"{callers.name}-{first}") for place in jobs.places()]  # with any TMPDIR

@@ -2,9 +2,9 @@
 
 A message is *under way* from the moment at which its sender is in its round and its receiver is ready, until its last
 byte is in place on the receiver (and combined, where it is combined as it comes). A receiver is ready when it is in
-its round, or before, where its receive was posted ahead. In a granted operation no byte can travel before that, so
-this is the time on the wire together with the way of the grant: alpha + beta * bytes of the model. A small message
-goes without a grant; it may travel before its receiver is ready, and that is not seen. Events from
+its round, or before, where its receive was posted ahead. A large message is sent when its receiver has granted it: no
+byte travels before that, so the interval is the time of the grant and of the bytes on the wire, alpha + beta * bytes of
+the model. A small message needs no grant; it may travel before its receiver is ready, which is not seen. Events from
 `ringcast.analysis.simulate` have no arrival: there it is the end of the round that ends first.
 """
 

@@ -1,4 +1,4 @@
-"""Parts of arrays of several dimensions: a slab, or the part of a rank of a grid."""
+"""Parts of arrays of several dimensions: a rectangular piece, or the part that a rank of a process grid owns."""
 
 from __future__ import annotations
 

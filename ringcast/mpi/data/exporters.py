@@ -31,7 +31,7 @@ def exported(source: Any, *, writes: bool) -> Exported:
 
     Raises:
         BufferError: it is not contiguous, is to be written and cannot be, or is memory of a device.
-        TypeError: the object has none.
+        TypeError: the object gives no access to memory.
     """
     found = _from_array(source) if isinstance(source, np.ndarray) else _from_object(source)
     if writes and not found[0].flags.writeable:

@@ -24,7 +24,7 @@ __all__ = ["Attach_buffer", "Detach_buffer", "Flush_buffer", "Iflush_buffer"]
 
 
 class Attached:
-    """Memory that was attached, and the sends that use it: their copies are elsewhere, but count as if in it."""
+    """Attached memory, and the sends that count as using it: their messages are copied elsewhere."""
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory

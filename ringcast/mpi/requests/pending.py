@@ -1,4 +1,4 @@
-"""Calls behind requests: begun, waited for, and ended once."""
+"""The calls that requests stand for: each is begun, waited for, and ended once."""
 
 from __future__ import annotations
 
