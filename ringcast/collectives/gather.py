@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ringcast.collectives.again import learn
 from ringcast.collectives.rows import check_out_rows, check_rows, no_out, rows_of, spread_objects
 from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Choice, Data, Group, StagePlan, keep_plan, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_out, check_stackable, dtype_name, has_width, room
 from ringcast.engine.execute import Steps
-from ringcast.engine.slots import ArraySlots
+from ringcast.engine.slots import ArraySlots, Memory
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
 from ringcast.wire.call import COUNTS_OF
@@ -30,7 +31,7 @@ def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Ste
     check_stackable(group.endpoint.rank, "gather", array)
     stage = _plan_parts(group, "gather", array, (1,) * group.size, choice, root)
     mine = out if group.rank == root else None
-    whole = yield from _place(group, "gather", stage, array[None], (1,) * group.size, mine)
+    whole, _ = yield from _place(group, "gather", stage, array[None], (1,) * group.size, mine)
     return whole if group.rank == root else None
 
 
@@ -45,7 +46,7 @@ def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: 
     check_out_rows(group, "gatherv", out if group.rank == root else None, array)
     array, rows = yield from exchange_counts(group, "gatherv", array, counts)
     stage = _plan_parts(group, "gatherv", array, rows, choice, root)
-    whole = yield from _place(group, "gatherv", stage, array, rows, out if group.rank == root else None)
+    whole, _ = yield from _place(group, "gatherv", stage, array, rows, out if group.rank == root else None)
     return whole if group.rank == root else None
 
 
@@ -59,7 +60,14 @@ def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
     check_stackable(group.endpoint.rank, "allgather", array)
     ones = (1,) * group.size
     stage = _plan_parts(group, "allgather", array, ones, choice)
-    return (yield from _place(group, "allgather", stage, array[None], ones, out))
+    key = "allgather", array.dtype, array.shape, id(None)
+    whole, placed = yield from _place(group, "allgather", stage, array[None], ones, out)
+    if choice.automatic and array is value and key not in group.again:
+        again = learn(group, key, stage, placed)
+        if again is not None:
+            again.result = again.data.reshape(whole.shape)
+            again.source = again.result[group.rank]
+    return whole
 
 
 def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) -> Steps[Any]:
@@ -73,7 +81,7 @@ def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) 
     check_out_rows(group, "allgatherv", out, array)
     array, rows = yield from exchange_counts(group, "allgatherv", array, counts)
     stage = _plan_parts(group, "allgatherv", array, rows, choice)
-    return (yield from _place(group, "allgatherv", stage, array, rows, out))
+    return (yield from _place(group, "allgatherv", stage, array, rows, out))[0]
 
 
 def _gather_lists(
@@ -148,8 +156,11 @@ def _plan_parts(
 
 def _place(
     group: Group, operation: str, stage: StagePlan, array: Array, rows: tuple[int, ...], out: Any
-) -> Steps[Array]:
-    """Put this rank's rows into their place in the whole, and run the stage that brings the others."""
+) -> Steps[tuple[Array, Memory]]:
+    """Put this rank's rows into their place in the whole, and run the stage that brings the others.
+
+    Returns the whole, and the slots of the stage.
+    """
     shape = (sum(rows), *array.shape[1:])
     whole = (
         room(group.endpoint.rank, operation, shape, array.dtype)
@@ -160,5 +171,5 @@ def _place(
     whole[first : first + len(array)] = array
     row = prod(shape[1:])
     items = tuple(n * row for n in rows)
-    yield from run_stage(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
-    return whole
+    slots = yield from run_stage(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
+    return whole, slots

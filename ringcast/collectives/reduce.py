@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringcast._util.safe_text import class_name, safe_text
+from ringcast.collectives.again import learn
 from ringcast.collectives.rows import even, no_out, rows_of
 from ringcast.collectives.stage import (
     AUTOMATIC,
@@ -55,7 +56,12 @@ def allreduce(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Ste
         return (yield from combine_objects(group, "allreduce", given, op, None, choice))
     stage = plan_combine(group, "allreduce", array, op, choice)
     work = working_copy(group, "allreduce", array, out)
-    yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    key = "allreduce", array.dtype, array.shape, id(op)
+    if choice.automatic and array is value and built_in(op) and key not in group.again:
+        again = learn(group, key, stage, slots, op)
+        if again is not None:
+            again.source = again.result = again.data.reshape(array.shape)
     return like(value, work)
 
 
@@ -167,7 +173,13 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
     in_place = out is not None and _same_memory(out, array[first : first + rows[group.rank]], array)
     work = array if in_place else np.array(array, order="C")
     counts_of = (work.size,) if stage.whole else items
-    yield from run_stage(group, stage, lambda s: array_slots(work, s, counts_of, op), work.itemsize)
+    slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, counts_of, op), work.itemsize)
+    key = "reduce_scatter", array.dtype, array.shape, id(op)
+    if counts is None and choice.automatic and array is value and built_in(op) and key not in group.again:
+        again = learn(group, key, stage, slots, op)
+        if again is not None:
+            again.source = again.data.reshape(array.shape)
+            again.result = again.source[first : first + rows[group.rank]]
     part = work[first : first + rows[group.rank]]
     if out is None:
         return part.copy()
@@ -203,4 +215,6 @@ def _reduce_scatter_objects(group: Group, values: Any, op: Op, choice: Choice) -
 def barrier(group: Group) -> Steps[None]:
     """Return when all ranks have called; see `Communicator.barrier`."""
     stage = plan(group, "barrier", AUTOMATIC, NO_DATA)
-    yield from run_stage(group, stage, lambda _: NoSlots())
+    slots = yield from run_stage(group, stage, lambda _: NoSlots())
+    if "barrier" not in group.again:
+        learn(group, "barrier", stage, slots)

@@ -62,6 +62,7 @@ class Group:
     hosts: Hosts = ()  # of each rank; ranks with equal ones share a host
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
     plans: dict[object, StagePlan] = field(default_factory=dict)  # of calls that were made, as programs repeat them
+    again: dict[Any, Any] = field(default_factory=dict)  # of these, the ones that `collectives.again` makes
     acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
     votes: int = 0  # agreements in which this rank has taken part
     vote: Vote | None = None  # the last one, until the program has its result
@@ -91,7 +92,14 @@ class Group:
 
 def part(group: Group, context: int, members: tuple[int, ...], hosts: Hosts) -> Group:
     """Return a group of some members of another one, or all, with a context of its own and no calls made yet."""
-    fresh: dict[str, Any] = {"plans": {}, "acknowledged": frozenset(), "votes": 0, "vote": None, "decision": None}
+    fresh: dict[str, Any] = {
+        "plans": {},
+        "again": {},
+        "acknowledged": frozenset(),
+        "votes": 0,
+        "vote": None,
+        "decision": None,
+    }
     return replace(group, context=context, members=members, hosts=hosts, derived=True, **fresh)
 
 

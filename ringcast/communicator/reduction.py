@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ringcast import collectives
 from ringcast.collectives.stage import Choice
 from ringcast.ops import SUM, Array, as_op
-from ringcast.requests.calls import Calls
+from ringcast.requests.calls import UNMADE, Calls
 from ringcast.requests.types import Operator, Scalar, Value
 
 
@@ -74,6 +74,10 @@ class Reduction(Calls):
         >>> comm.allreduce(np.arange(3), out=np.zeros(3, int))
         array([0, 1, 2])
         """
+        if timeout is None and algorithm is None and nblocks is None:
+            known = self._known("allreduce", value, op)
+            if known is not None and (result := self._again(known, value, out)) is not UNMADE:
+                return result
         return self._call(
             collectives.reduce.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)), timeout
         )
@@ -136,6 +140,10 @@ class Reduction(Calls):
         >>> comm.reduce_scatter(np.arange(4))
         array([0, 1, 2, 3])
         """
+        if counts is None and timeout is None and algorithm is None and nblocks is None:
+            known = self._known("reduce_scatter", value, op)
+            if known is not None and (result := self._again(known, value, out)) is not UNMADE:
+                return result
         choice = Choice(algorithm, nblocks)
         return self._call(
             collectives.reduce.reduce_scatter(self._group, value, as_op(op), counts, out, choice), timeout
@@ -219,4 +227,7 @@ class Reduction(Calls):
 
         >>> comm.barrier()
         """
+        known = self._known("barrier") if timeout is None else None
+        if known is not None and self._again(known, None, None) is not UNMADE:
+            return None
         return self._call(collectives.reduce.barrier(self._group), timeout)

@@ -39,28 +39,29 @@ def run(programs: Programs, steps: Sequence[Step], memory: Memory, op: Operation
     Raises:
         BaseException: of an operator; the message counts as received.
     """
-    op.rounds = len(steps)
     lane = programs.lane
     if isinstance(memory, ArraySlots) and (flat := programs.find(steps, memory)) is not None:
-        return _run_flat(lane, flat, memory, op)
+        flat.load(memory)
+        first, sent = run_flat(lane, flat, op)
+        flat.store(memory, scratch=first < len(flat.moves))
+        return first, sent
     return _run(lane, steps, memory, op)
 
 
-def _run_flat(lane: Lane, flat: Program, slots: ArraySlots, op: Operation) -> tuple[int, bool]:
-    flat.load(slots)
+def run_flat(lane: Lane, flat: Program, op: Operation) -> tuple[int, bool]:
+    """Run a program, as `run`."""
+    op.rounds = len(flat.moves)
     code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE)
-    first, sent = code >> 1, code & 1 == 1
-    rest = first < len(flat.moves)
-    flat.store(slots, scratch=rest)
-    if rest:
-        sent_to, received = passed(flat.moves, code)
-        op.sent.update(sent_to)
+    if code < 2 * len(flat.moves):
+        sent, received = passed(flat.moves, code)
+        op.sent.update(sent)
         op.received.update(received)
-    return first, sent
+    return code >> 1, code & 1 == 1
 
 
 def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tuple[int, bool]:
     context, number, fingerprint = op.context, op.number, op.fingerprint
+    op.rounds = len(steps)
     for op.round, step in enumerate(steps):
         for local in step.local:
             memory.apply(local)

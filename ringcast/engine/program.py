@@ -12,28 +12,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ringcast.engine.slots import TINY, ArraySlots, Layout
+from ringcast.engine.slots import TINY, ArraySlots, Layout, Memory, NoSlots
 from ringcast.ops import Array, Op
 from ringcast.protocol.lane import Call, Lane, Move, Pieces
 from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Slots, Step
 
 MOST = 64 << 10  # bytes of data; more would take longer to copy twice than is saved
 KEPT = 64  # programs of a rank
+NOTHING = np.dtype(np.uint8)  # of data that are none
 ALIGNED = 64  # bytes: places of slots that are not part of the data are multiples of this
 
 
 class Program:
     """The steps, and memory for the data, for scratch slots and for arrivals that are combined."""
 
-    def __init__(self, lane: Lane, steps: Sequence[Step], layout: Layout, dtype: np.dtype[Any], op: Op | None) -> None:
+    def __init__(
+        self, lane: Lane, steps: Sequence[Step], layout: Layout | None, dtype: np.dtype[Any], op: Op | None
+    ) -> None:
         """Flatten `steps`.
 
         Raises:
             Inexpressible: a step needs the general way.
         """
-        items = layout.limits[-1]
-        room = max(items, *layout.scratch) if layout.scratch else items
-        sizes = [items, *layout.scratch, room]
+        items, scratch = (layout.limits[-1], layout.scratch) if layout is not None else (0, [])
+        sizes = [items, *scratch, max(items, *scratch) if scratch else items]
         starts = [0]
         for size in sizes:
             starts.append(-(-(starts[-1] + size * dtype.itemsize) // ALIGNED) * ALIGNED)
@@ -69,7 +71,7 @@ class Inexpressible(Exception):
 class _Flat(NamedTuple):
     """The places of slots, and the views of them."""
 
-    layout: Layout
+    layout: Layout | None  # None: all messages are empty
     itemsize: int
     starts: list[int]  # of the data, each scratch slot, and the room for arrivals, in bytes
     memory: Array
@@ -77,7 +79,7 @@ class _Flat(NamedTuple):
     op: Op | None
 
     def move(self, step: Step, sent: Counter[int], received: Counter[int]) -> Move:
-        before = tuple(self._local(local) for local in step.local)
+        before = tuple(self._local(local) for local in step.local) if self.layout is not None else ()
         out = into = -1
         ordinal = arriving = 0
         pieces: Pieces = ()
@@ -93,11 +95,13 @@ class _Flat(NamedTuple):
             into, places = step.recv_from, self._pieces(step.recv)
             arriving = received[into]
             received[into] += 1
-            if step.accept is not STORE:
+            if step.accept is not STORE and self.layout is not None:
                 places, after = self._combined(step, places)
         return Move(before, out, ordinal, pieces, into, arriving, places, after)
 
     def _pieces(self, slots: Slots) -> Pieces:
+        if self.layout is None:
+            return ()
         users, size = len(self.layout.limits) - 1, self.itemsize
         runs = self.layout.runs(slots)
         if runs is not None:
@@ -149,23 +153,32 @@ class Programs:
         self.lane = lane
         self._known: dict[tuple[int, int, np.dtype[Any], int], tuple[object, Program | None]] = {}
 
-    def find(self, steps: Sequence[Step], slots: ArraySlots) -> Program | None:
+    def find(self, steps: Sequence[Step], slots: Memory) -> Program | None:
         """Return the program of steps on such slots; None if there is none."""
-        key = id(steps), id(slots.layout), slots.data.dtype, id(slots.op)
+        if isinstance(slots, ArraySlots):
+            key = id(steps), id(slots.layout), slots.data.dtype, id(slots.op)
+            facts: object = steps, slots.layout, slots.op  # whose identities the key has
+        elif isinstance(slots, NoSlots):
+            key, facts = (id(steps), 0, NOTHING, 0), steps
+        else:
+            return None
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= KEPT:
                 self._known.clear()
-            # With the objects whose identities the key has.
-            known = self._known[key] = (steps, slots.layout, slots.op), _made(self.lane, steps, slots)
+            known = self._known[key] = facts, _made(self.lane, steps, slots)
         return known[1]
 
 
-def _made(lane: Lane, steps: Sequence[Step], slots: ArraySlots) -> Program | None:
-    total = slots.data.nbytes + sum(each.nbytes for each in slots.scratch)
-    if not isinstance(steps, tuple) or slots.shaped or not 0 < total <= MOST or slots.data.dtype.hasobject:
+def _made(lane: Lane, steps: Sequence[Step], slots: ArraySlots | NoSlots) -> Program | None:
+    if not isinstance(steps, tuple):
         return None
     try:
+        if isinstance(slots, NoSlots):
+            return Program(lane, steps, None, NOTHING, None)
+        total = slots.data.nbytes + sum(each.nbytes for each in slots.scratch)
+        if slots.shaped or not 0 < total <= MOST or slots.data.dtype.hasobject:
+            return None
         return Program(lane, steps, slots.layout, slots.data.dtype, slots.op)
     except Inexpressible:
         return None

@@ -7,6 +7,7 @@ that can be encoded as bytes.
 from __future__ import annotations
 
 import bisect
+import copy
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, chain, pairwise
@@ -148,6 +149,12 @@ class ArraySlots:
         self._bytes: memoryview | None = None  # of the data, when they are first needed
         self._room: Array | None = None
         self.scratch = [np.empty(items, data.dtype) for items in self.layout.scratch]
+
+    def on(self, data: Array, *scratch: Array) -> ArraySlots:
+        """Return the same slots in other memory."""
+        other = copy.copy(self)
+        other.data, other.scratch, other._bytes, other._room = data, [*scratch], None, None
+        return other
 
     @property
     def shaped(self) -> bool:

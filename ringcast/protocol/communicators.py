@@ -120,24 +120,38 @@ class Context:
             op = Operation(context, P2P, call, granted, align, site)
             self.exchanges.add(op)
             return op, []
-        if after is None:
-            self.calls = self.calls % CALLS + 1
-            number = STAGES * self.calls
-        else:
-            number = after.number + 1
-            assert number % STAGES, f"a call with more than {STAGES} stages"
-        self.stages[call_of(number)] = number
-        self.active[number] = op = Operation(context, number, call, granted, align, site)
-        op.stages = self.stages
+        number = self.next_number if after is None else after.number + 1
+        assert after is None or number % STAGES, f"a call with more than {STAGES} stages"
+        op = Operation(context, number, call, granted, align, site)
+        self.adopt(op)
         mail, grants = self.mail.get(number), self.grants.get(number)
         if mail is None and grants is None:
             return op, []
         early = [header for header, _ in mail.unclaimed()] if mail is not None else []
         return op, [*early, *grants.values()] if grants else early
 
+    @property
+    def next_number(self) -> int:
+        """The number of the first operation of the next call."""
+        return STAGES * (self.calls % CALLS + 1)
+
+    def adopt(self, op: Operation) -> None:
+        """Take note that an operation is under way: the first one of the next call, or the next one of its call."""
+        call, stage = divmod(op.number, STAGES)
+        if not stage:
+            self.calls = call
+        self.stages[call] = op.number
+        self.active[op.number] = op
+        op.stages = self.stages
+
+    def over(self, op: Operation) -> None:
+        """Take note of the next call, which has come to its end already."""
+        self.calls = call_of(op.number)
+        self.end(op)
+
     def unbegun(self, context: int, call: Call, site: Site) -> Operation:
         """Return the next call as an operation that does not begin, as the communicator was given up before it."""
-        return Operation(context, STAGES * (self.calls % CALLS + 1), call, False, 1, site)
+        return Operation(context, self.next_number, call, False, 1, site)
 
     def end(self, op: Operation) -> None:
         self.active.pop(op.number, None)

@@ -280,8 +280,23 @@ class Protocol:
                 self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
             state.end(op)
 
+    def next_call(self, context: int, call: Call, site: Site) -> Operation | None:
+        """Return the operation of the next call, which is not begun; None if a call has to raise now."""
+        state = self._contexts.get(context)
+        if state is None or state.error is not None or state.members is None or self.aborted is not None:
+            return None
+        return Operation(context, state.next_number, call, False, 1, site)
+
+    def adopt(self, op: Operation) -> None:
+        """Begin an operation of `next_call`, some of whose messages are over."""
+        self._contexts[op.context].adopt(op)
+
+    def over(self, op: Operation) -> None:
+        """End an operation of `next_call`, all of whose messages are over."""
+        self._contexts[op.context].over(op)
+
     def lane(self, op: Operation, lanes: Lanes) -> Lane | None:
-        """Return the lane of this rank if the messages of `op` are the only ones under way; `op` has just begun."""
+        """Return the lane of this rank if the messages of `op` are the only ones under way; none is yet."""
         state = self._contexts[op.context]
         if (
             op.granted
