@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from pathlib import Path
 
 from ringcast.config import worker
 
@@ -18,7 +17,7 @@ NOT_INSTALLED = "the compiled part is not installed"
 NO_PLATFORM = "the compiled part is not for this platform"
 STALE = "the compiled part is older than its source: python hatch_build.py compiles it again"
 MACHINES = ("x86_64", "aarch64")
-_SOURCE = Path(__file__).with_name("_lane.c")  # in a checkout; an installed ringcast has none
+_SOURCE = os.path.join(os.path.dirname(__file__), "_lane.c")  # in a checkout; an installed ringcast has none
 
 
 def load() -> tuple[type[Lane] | None, str]:
@@ -32,9 +31,16 @@ def load() -> tuple[type[Lane] | None, str]:
         return None, NOT_INSTALLED if there else NO_PLATFORM
     except ImportError as error:
         return None, f"the compiled part cannot be loaded: {error!s:.200}"
-    if _SOURCE.exists() and getattr(_lane, "SOURCE", None) != zlib.crc32(_SOURCE.read_bytes()):
-        return None, STALE
-    return _lane.Lane, ""
+    return (None, STALE) if _is_stale(getattr(_lane, "SOURCE", None)) else (_lane.Lane, "")
+
+
+def _is_stale(made_of: object) -> bool:
+    """Return whether the compiled lane was made of another source than the one here; False if none can be read."""
+    try:
+        with open(_SOURCE, "rb") as source:
+            return made_of != zlib.crc32(source.read())
+    except OSError:
+        return False
 
 
 Compiled, REASON = load()
