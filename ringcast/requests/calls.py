@@ -66,6 +66,8 @@ class Calls(Caller):
             rest = again.run(op)
             if rest is not None:
                 self._make(method.f_code.co_name, rest, None, site)
+            elif endpoint.transport.unsent:
+                endpoint.deliver(None)
             if result is None:
                 return None
             if out is None:

@@ -203,7 +203,10 @@ class NoLoans:
 
     lenders: Collection[int] = ()
     unsent: Collection[int] = ()
-    lanes: Lanes | None = None
+
+    @property
+    def lanes(self) -> Lanes | None:
+        return None
 
     def lend(self, peer: int, frames: Sequence[Frame], memory: Sequence[memoryview]) -> None:
         raise LookupError(f"rank {peer} is none of the lenders: {len(frames)} frames, {len(memory)} pieces of memory")

@@ -24,7 +24,7 @@ from ringcast.errors import LinkLost
 from ringcast.net.certificates import fingerprint, new_certificate
 from ringcast.net.tls import TlsClient, TlsServer, TlsStream
 from ringcast.procs.portable import Bell
-from ringcast.transports.base import LINGER, Frame, MemoryArrival, NoLoans
+from ringcast.transports.base import LINGER, CompiledLane, Frame, MemoryArrival, NoLoans
 from ringcast.transports.sockets.door import Door
 from ringcast.transports.sockets.greeting import hello
 from ringcast.transports.sockets.incoming import Arrival, Incoming
@@ -69,6 +69,8 @@ class SocketTransport(NoLoans):
         self._cards: Sequence[EndpointCard] = ()
         self._incoming: set[Incoming] = set()
         self._ready: deque[Incoming] = deque()  # connections in which there may be a message
+        self._from: dict[int, Incoming] = {}  # the same by rank, where TLS says which rank it is
+        self._heads: dict[int, Arrival] = {}  # messages that were looked at, and are to be taken first
         self._arrival: Arrival | None = None  # the last one, if it may have unread frames
         self._injected: deque[Sequence[bytes]] = deque()
         self._closed = False
@@ -164,6 +166,8 @@ class SocketTransport(NoLoans):
     def poll(self, deadline: float | None) -> Arrival | MemoryArrival | None:
         if self._arrival is not None:
             self._drop()
+        if self._heads:
+            return self._take_head()
         until = inf if deadline is None else deadline
         looked, ready, unsent = False, self._ready, bool(self.unsent)
         while True:
@@ -189,6 +193,61 @@ class SocketTransport(NoLoans):
             looked = True
             if unsent and not (self.unsent or self._injected or ready):
                 return None
+
+    @property
+    def lanes(self) -> SocketTransport | None:
+        return None if self._client is None else self
+
+    def attach(self, compiled: CompiledLane) -> bool:  # noqa: ARG002 (there is no shared memory)
+        return False
+
+    def put(self, peer: int, frame: Frame) -> bool:
+        link = self._links.get(peer)
+        if link is None or not link.made or peer in self.unsent:
+            return False
+        try:
+            link.send((frame,))
+        except LinkLost:  # `send` raises it again
+            return False
+        return True
+
+    def head(self, peer: int, patience: float) -> memoryview | None:
+        if self._arrival is not None:
+            self._drop()
+        until = 0.0
+        while not self._injected:
+            arrival = self._look_at(peer)
+            if arrival is not None:
+                return None if arrival.more or arrival.connection.in_parts else memoryview(arrival.header)
+            until = until or self.clock() + patience
+            self._wait(until)
+            if self.clock() >= until and self._look_at(peer) is None:
+                return None
+        return None
+
+    def release(self, peer: int) -> None:
+        del self._heads[peer]
+
+    def _look_at(self, peer: int) -> Arrival | None:
+        """Return the next message of a peer, which stays the next one; None if none has come."""
+        connection = self._from.get(peer)
+        if peer not in self._heads and connection is not None and connection.queued:
+            try:
+                arrival = connection.next()
+            except (OSError, ValueError):  # `poll` gets it again
+                return None
+            if arrival is not None:
+                self._heads[peer] = arrival
+            if (arrival is None or connection.drained) and self._ready[0] is connection:
+                self._ready.popleft().queued = False
+        return self._heads.get(peer)
+
+    def _take_head(self) -> Arrival:
+        """Return a message that was looked at, as `poll` does."""
+        arrival = self._heads.pop(next(iter(self._heads)))
+        if arrival.connection.in_parts:
+            self._arrival = arrival
+        return arrival
 
     def inject(self, frames: Sequence[bytes]) -> None:
         with self._lock:
@@ -242,12 +301,15 @@ class SocketTransport(NoLoans):
             for other in [each for each in self._incoming if each.rank == rank]:
                 self._end(other)
         self._incoming.add(connection)
+        self._from[rank] = connection
         self._watcher.add(sock.fileno(), IN, connection.fill)
 
     def _end(self, connection: Incoming) -> None:
         """Close a connection; messages in its memory may still be taken."""
         if connection in self._incoming:
             self._incoming.remove(connection)
+            if self._from.get(connection.rank) is connection:
+                del self._from[connection.rank]
             self._watcher.remove(connection.sock.fileno())
             connection.sock.close()
 
