@@ -37,7 +37,7 @@ PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.
 PAGES += [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "configs/README.md"]
 ARCHITECTURE, WALKS = ROOT / "ARCHITECTURE.md", ROOT / "docs/understand/walks.md"
 DECISIONS = sorted(path for path in (ROOT / "docs/decisions").glob("*.md") if path.name != "index.md")
-SHARED = ("examples", "docs", "Makefile", "pyproject.toml")  # what commands find in their directory
+SHARED = ("examples", "docs", "pyproject.toml")  # what commands find in their directory
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def prepared(block: Block, folder: Path) -> tuple[str, str]:
     lines = block.text.splitlines(keepends=True)
     script = "".join(line[2:] for line in lines if line.startswith(("$ ", "> ")))
     # A target must exist; to make it would be to run the tests in the tests.
-    script = re.sub(r"^make ", "make -n ", script, flags=re.MULTILINE)
+    script = re.sub(r"^make ", lambda _: f"make -n -C {shlex.quote(str(ROOT))} ", script, flags=re.MULTILINE)
     return script, "".join(line for line in lines if not line.startswith(("$ ", "> ")))
 
 
