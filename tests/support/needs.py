@@ -16,6 +16,7 @@ import pytest
 
 from ringcast.control import tcp_state
 from ringcast.procs import libc
+from ringcast.protocol import compiled
 
 
 def package(name: str) -> None:
@@ -34,6 +35,14 @@ def compiler() -> None:
     """Go on only where C can be compiled for this Python."""
     if not (shutil.which("cc") and Path(sysconfig.get_path("include"), "Python.h").exists()):
         _without("cc or Python.h missing: apt-get install gcc python3-dev")
+
+
+def compiled_part() -> None:
+    """Go on only with the compiled part, unless Python alone is asked for."""
+    if compiled.REASON == compiled.ASKED:
+        pytest.skip(compiled.REASON)
+    if compiled.REASON:
+        _without(compiled.REASON)
 
 
 def connections() -> None:

@@ -1,0 +1,104 @@
+"""Ranks that share memory and have a lane each; and the same messages by the engine, for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+from ringcast.bootstrap.in_process import LocalControl, SharedControl
+from ringcast.engine.endpoint import Endpoint
+from ringcast.protocol import compiled, lane
+from ringcast.protocol.lane import ANY_SIZE, Lane
+from ringcast.transports.base import Frame
+from ringcast.transports.memory.transport import ShmTransport
+from ringcast.wire.call import Call
+from support import jobs, needs
+from support.protocol_net import Buffer
+
+BUILDS = ("python", "compiled")
+NONCE, CONTEXT, CALL = 5, 3, Call("allgather", dtype="uint8", shape=(9,), algorithm="ring")
+
+
+def need(build: str) -> None:
+    """Go on only where there are such lanes."""
+    if build == "compiled":
+        needs.compiled_part()
+
+
+class LaneEnds:
+    """Two ranks or more in one operation: `put` and `take` are those of lanes, `send` and `receive` of the engine."""
+
+    def __init__(self, *builds: str) -> None:
+        size = len(builds)
+        self.transports: list[Any] = [t for t in jobs.shared(size) if isinstance(t, ShmTransport)]
+        control = SharedControl(NONCE, self.transports)
+        self.endpoints = [Endpoint(r, size, NONCE, t, LocalControl(r, control)) for r, t in enumerate(self.transports)]
+        self.protocols: list[Any] = [endpoint.protocol for endpoint in self.endpoints]
+        self.ops = [protocol.begin(CONTEXT, CALL) for protocol in self.protocols]
+        self.lanes = [self._lane(rank, build) for rank, build in enumerate(builds)]
+
+    def _lane(self, rank: int, build: str) -> Lane:
+        with patch.object(lane, "Compiled", compiled.Compiled if build == "compiled" else None):
+            opened = self.protocols[rank].lane(self.ops[rank], self.transports[rank].lanes)
+        assert isinstance(opened, lane.PythonLane) == (build == "python")
+        return opened
+
+    def put(self, rank: int, peer: int, payload: Frame | None) -> bool:
+        op = self.ops[rank]
+        ordinal = op.sent.get(peer, 0)
+        done = self.lanes[rank].put(peer, op.context, op.number, ordinal, op.fingerprint, payload)
+        op.sent[peer] = ordinal + done
+        return done
+
+    def take(self, rank: int, peer: int, total: int = ANY_SIZE, patience: float = 0.0) -> bytes | None:
+        op, _ = self.ops[rank], self.transports[rank].lanes  # which ends the look at the last message of several frames
+        ordinal = op.received.get(peer, 0)
+        data = self.lanes[rank].take(peer, op.context, op.number, ordinal, op.fingerprint, total, patience)
+        op.received[peer] = ordinal + (data is not None)
+        return data
+
+    def send(self, rank: int, peer: int, payload: Frame | None) -> None:
+        self.protocols[rank].send(self.ops[rank], peer, [] if payload is None else [memoryview(payload)])
+        self.endpoints[rank].flush()
+
+    def receive(self, rank: int, peer: int, total: int) -> bytes:
+        sink, op = Buffer(total), self.ops[rank]
+        self.protocols[rank].receive(op, peer, sink)
+        self.endpoints[rank].progress(0.0)
+        assert not op.pending
+        return sink.data
+
+    def segment(self, rank: int) -> Any:
+        return self.transports[rank]._own
+
+    def ledger(self, rank: int) -> Any:
+        return self.protocols[rank]._ledger
+
+    def start(self, source: int, peer: int, place: int, used: int = 0) -> None:
+        """Have so many bytes been written into a ring, all but `used` of which were read."""
+        self.segment(peer).tails[source], self.segment(peer).heads[source] = place, place - used
+
+    def words(self) -> list[list[int]]:
+        """Return all words that a message changes."""
+        found = []
+        for rank, protocol in enumerate(self.protocols):
+            tables = self.segment(rank)
+            found += [[*words] for words in (*self.ledger(rank).words(), tables.tails, tables.heads, tables.wanting)]
+            found.append([protocol.payload[0]])
+        return found
+
+    def ring(self, source: int, peer: int) -> bytes:
+        """Return what is in a ring."""
+        return bytes(self.segment(peer).ring(source))
+
+    def close(self) -> None:
+        for transport in self.transports:
+            transport.close(0.0)
+
+
+def assert_alike(mine: LaneEnds, theirs: LaneEnds, rings: Sequence[tuple[int, int]] = ((0, 1), (1, 0))) -> None:
+    """Assert that rings and words are the same, byte for byte."""
+    assert mine.words() == theirs.words()
+    for source, peer in rings:
+        assert mine.ring(source, peer) == theirs.ring(source, peer), f"the ring from rank {source} to rank {peer}"
