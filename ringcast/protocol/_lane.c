@@ -51,6 +51,7 @@ typedef struct {
     uint64_t credit, next, size_taken; /* of the message that was found last */
     uint32_t rung;
     int looks;
+    atomic_int waits, closed; /* whether a thread is in `rest`; it leaves when this is closed by another one */
     Py_buffer *buffers;
     Py_ssize_t count, room;
 } Lane;
@@ -159,12 +160,6 @@ static PyObject *lane_link(Lane *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *lane_close(Lane *self, PyObject *Py_UNUSED(ignored))
-{
-    forget(self);
-    Py_RETURN_NONE;
-}
-
 /* Waking, and waiting. */
 
 static void wake(Lane *self, const Link *link)
@@ -195,7 +190,7 @@ static int news(Lane *self, uint64_t peer)
 
 static int disturbed(Lane *self)
 {
-    return atomic_load(self->injected) != atomic_load(self->handled);
+    return atomic_load(self->injected) != atomic_load(self->handled) || atomic_load(&self->closed);
 }
 
 static void rest(Lane *self, uint64_t peer, int64_t end) /* Wait for news of `peer`, or of this process, until `end`. */
@@ -222,6 +217,19 @@ static void rest(Lane *self, uint64_t peer, int64_t end) /* Wait for news of `pe
     }
     if (self->looks > FEWEST)
         self->looks /= 2;
+}
+
+static PyObject *lane_close(Lane *self, PyObject *Py_UNUSED(ignored))
+{
+    atomic_store(&self->closed, 1);
+    if (atomic_load(&self->waits)) {
+        Link own = {.state = self->state, .bell = self->bell};
+        wake(self, &own);
+        while (atomic_load(&self->waits))
+            sched_yield();
+    }
+    forget(self);
+    Py_RETURN_NONE;
 }
 
 /* Messages. */
@@ -311,8 +319,10 @@ static const unsigned char *await_message(Lane *self, const Name *name, int64_t 
         return NULL;
     if (!news(self, peer) && !disturbed(self)) {
         int64_t end = now() + (int64_t)(patience * 1e9);
+        atomic_store(&self->waits, 1);
         Py_BEGIN_ALLOW_THREADS
         rest(self, peer, end);
+        atomic_store(&self->waits, 0);
         Py_END_ALLOW_THREADS
         if (!self->rings) /* another thread has closed this */
             return NULL;

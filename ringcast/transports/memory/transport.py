@@ -156,7 +156,9 @@ class ShmTransport:
         return True
 
     def head(self, peer: int, patience: float) -> memoryview | None:
-        if self._injected or not (self._own.tails[peer] != self._own.heads[peer] or self._await(peer, patience)):
+        if self._closed or self._injected:
+            return None
+        if not (self._own.tails[peer] != self._own.heads[peer] or self._await(peer, patience)):
             return None
         try:
             frames, lent = self._readers[peer].take(self._own.tails[peer])
