@@ -238,8 +238,9 @@ class SocketTransport(NoLoans):
                 return None
             if arrival is not None:
                 self._heads[peer] = arrival
-            if (arrival is None or connection.drained) and self._ready[0] is connection:
-                self._ready.popleft().queued = False
+            if arrival is None or connection.drained:  # it enters `ready` again when more has come
+                self._ready.remove(connection)
+                connection.queued = False
         return self._heads.get(peer)
 
     def _take_head(self) -> Arrival:
