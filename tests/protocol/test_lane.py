@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from itertools import product
@@ -16,6 +18,8 @@ from ringcast.wire.header import EAGER, SIZE, VERSION, Header, pack, unpack_fiel
 from support import needs
 from support.cases import each
 from support.lane_ends import BUILDS, NONCE, LaneEnds, assert_alike, need
+from support.patience import patience
+from support.places import TESTS
 
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
 
@@ -267,3 +271,17 @@ def test_a_message_beyond_the_budget_is_left(ends: LaneEnds, size: int | None) -
     held[0] -= 1
     assert ends.take(1, 0) is not None
     held[0] = ends.ledger(0).spent[1] = ends.ledger(1).owed[0] = 0
+
+
+# Garbage.
+
+
+@pytest.mark.parametrize("beside", [[], ["beside"]], ids=["before", "beside"])
+@pytest.mark.parametrize("seed", [*"123", *(pytest.param(str(n), marks=pytest.mark.long) for n in range(4, 24))])
+def test_garbage_is_never_taken(build: str, seed: str, beside: list[str]) -> None:
+    """In rings and tables, written before a lane looks or meanwhile: by a program of its own, as a lane might crash."""
+    rounds = "3" if beside else "12"
+    program = [sys.executable, "-m", "support.programs.lane_garbage", build, seed, rounds, *beside]
+    done = subprocess.run(program, cwd=TESTS, capture_output=True, text=True, timeout=patience(60))
+    assert done.returncode == 0, f"code {done.returncode}: {done.stderr}"
+    assert int(done.stdout.removeprefix("taken ")) > 20
