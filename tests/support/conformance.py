@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import permutations
+from random import Random
 from typing import TypeAlias
 
 from ringcast.errors import LinkLost
@@ -23,6 +24,7 @@ Check: TypeAlias = Callable[[Maker], None]
 
 PATIENCE = 20.0  # seconds after which something that should happen at once counts as missing
 HEADER = b"header"
+LOOKS = 5  # jobs in which messages are looked at and polled in a mixture
 
 
 @contextmanager
@@ -91,6 +93,43 @@ def the_header_is_the_first_frame(make: Maker) -> None:
         arrival = _next(b)
         assert arrival.header == HEADER
         assert not arrival.more
+
+
+def looks_take_nothing_and_keep_the_order(make: Maker) -> None:
+    """Messages of two senders, looked at by lanes or polled, in any mixture: all of them come, whole and in order."""
+    for seed in range(LOOKS):
+        random = Random(seed)
+        sent = {peer: [_message(random, peer, number) for number in range(12)] for peer in (1, 2)}
+        with _job(make, 3) as job:
+            _mix(random, job, {peer: [*messages] for peer, messages in sent.items()}, sent)
+
+
+def _message(random: Random, peer: int, number: int) -> list[bytes]:
+    sizes = [random.choice((0, 1, 70, 3000)), *random.choices((9, 20_000, 400_000), k=random.choice((0, 0, 1, 4)))]
+    return [bytes([peer, number]) + bytes(size) + b"." for size in sizes]
+
+
+def _mix(
+    random: Random, job: Sequence[Transport], left: dict[int, list[list[bytes]]], missing: dict[int, list[list[bytes]]]
+) -> None:
+    """Send the messages that are `left`, and take them, until none is `missing`."""
+    reader, deadline = job[0], job[0].clock() + PATIENCE
+    while any(missing.values()):
+        assert reader.clock() < deadline, f"messages are missing: {missing}"
+        peer = random.choice((1, 2))
+        if left[peer] and random.random() < 0.5:
+            job[peer].send(0, left[peer].pop(0))
+        job[peer].poll(job[peer].clock())  # passes on what has not been sent
+        lanes = reader.lanes
+        if lanes is not None and random.random() < 0.7:
+            frame = lanes.head(peer, random.choice((0.0, 1e-4)))
+            if frame is not None:
+                assert [bytes(frame)] == missing[peer].pop(0)
+                lanes.release(peer)
+        elif (arrival := reader.poll(reader.clock() + 1e-4)) is not None:
+            expected = missing[arrival.header[0]].pop(0)
+            got = [arrival.header, *(_rest(arrival) if random.random() < 0.7 else expected[1:])]
+            assert got == expected
 
 
 def any_size_is_read(make: Maker) -> None:
@@ -521,6 +560,7 @@ def _borrowed(arrival: Arrival) -> Loan:
 
 CHECKS: tuple[Check, ...] = (
     order_is_kept_per_peer,
+    looks_take_nothing_and_keep_the_order,
     messages_are_whole,
     the_header_is_the_first_frame,
     any_size_is_read,
