@@ -1,0 +1,195 @@
+"""Predicted messages give what the engine gives: results, messages and counters, wherever it has to go on."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from ringcast.algorithms.network import NETWORKS
+from ringcast.collectives.again import Again
+from ringcast.collectives.stage import Group
+from ringcast.communicator import Communicator
+from ringcast.engine.drive import drive
+from ringcast.engine.execute import Steps
+from ringcast.protocol.operations import Operation
+from ringcast.transports.base import MemoryArrival
+from ringcast.wire.header import SIZE, Kind, unpack
+from support.any_order import CONTEXT, PLANE, AnyOrder, End, Link
+from support.calls import CASES, assert_same
+from support.fault_cases import EVERY, Case, call, expected
+
+ENGINE = 4  # a seed of `AnyOrder` by which messages cannot be looked at …
+LANES = (0, 1, 2, 3, 8, 9, 10, 11)  # … and seeds by which they can
+NBYTES = 24
+TIMES = 2  # calls, as a call can begin where the one before has ended on other ranks only
+OVERLAPPING = {("alltoallv", "scattered")}  # rounds overlap: nothing is predicted
+
+
+class Watched(AnyOrder):
+    """A job that notes its messages; rank `rank` leaves its lane at the look number `place`, if that is not 0."""
+
+    def __init__(self, size: int, seed: int, rank: int = 0, place: int = 0) -> None:
+        super().__init__(size, seed)
+        self.exit, self.looks = (rank, place), Counter[int]()
+        self.messages: dict[Link, list[object]] = defaultdict(list)
+
+    def put(self, link: Link, what: Any) -> None:
+        if isinstance(what, MemoryArrival) and PLANE not in link:
+            header = unpack(what.header)
+            if header.kind != Kind.NOTICE:  # its credit depends on the order of events
+                self.messages[link].append((header._replace(word=0), what.header[SIZE:], [*what._frames[1:]]))
+        super().put(link, what)
+
+    def refuses(self) -> bool:
+        rank = self._running
+        assert rank is not None, "lanes are used by ranks that run"
+        self.looks[rank] += 1
+        return (rank, self.looks[rank]) == self.exit or super().refuses()
+
+    @property
+    def ledgers(self) -> list[list[list[int]]]:
+        return [[[*words] for words in (p.sent, p.posted, p.seen, p.matched)] for p in self.protocols]
+
+    @property
+    def protocols(self) -> list[Any]:
+        return [endpoint.protocol for endpoint in self.endpoints]
+
+
+def played(job: Watched, work: Callable[[Communicator], Any]) -> list[Any]:
+    """Return the results of all ranks; nothing is left over, and what a rank has spent at another one lies there."""
+    results = job.run(work)
+    assert not job.left_over()
+    for a, mine in enumerate(job.protocols):
+        for b, theirs in enumerate(job.protocols):
+            assert mine._ledger.spent[b] == theirs._ledger.held[a] + theirs._ledger.owed[a]
+    return results
+
+
+def played_case(job: Watched, case: Case) -> None:
+    """Make the call some times, and compare its results with numpy's."""
+
+    def work(comm: Communicator) -> list[Any]:
+        group = Group(job.endpoints[comm.rank], CONTEXT, NETWORKS["threads"])
+        return [drive(group.endpoint, call(case, group)) for _ in range(TIMES)]
+
+    for results, right in zip(played(job, work), expected(case), strict=True):
+        assert not isinstance(results, BaseException), results
+        for result in results:
+            np.testing.assert_array_equal(result, right)
+
+
+def cases(ranks: Sequence[int], name: tuple[str, str]) -> list[Case]:
+    return [case for p in ranks if (case := Case(*name, p, NBYTES)).fits]
+
+
+def algorithms(few: Sequence[int], ranks: Sequence[int]) -> Any:
+    """Parametrize by algorithm: one of these few numbers of ranks, chosen by its name; in `make test-long` all."""
+    chosen = {name: cases(sorted(few, key=lambda p: crc32(f"{name} {p}".encode())), name)[:1] for name in EVERY}
+    others = {name: [case for case in cases(ranks, name) if case not in chosen[name]] for name in EVERY}
+    marked = [pytest.param(todo, id=f"{'-'.join(name)}-all", marks=pytest.mark.long) for name, todo in others.items()]
+    one = [pytest.param(todo, id="-".join(name)) for name, todo in chosen.items()]
+    return pytest.mark.parametrize("todo", [*one, *marked])
+
+
+@algorithms(range(2, 9), (*range(1, 18), 33))
+def test_results_messages_and_counters_are_those_of_the_engine(todo: list[Case]) -> None:
+    for case in todo:
+        engine = Watched(case.size, ENGINE)
+        played_case(engine, case)
+        assert not engine.looks
+        for seed in LANES if len(todo) > 1 else LANES[crc32(str(case).encode()) % 4 :: 4]:
+            job = Watched(case.size, seed)
+            played_case(job, case)
+            assert job.messages == engine.messages, f"{case}, seed {seed}"
+            assert job.ledgers == engine.ledgers, f"{case}, seed {seed}"
+
+
+@algorithms((3, 4), (2, 3, 4, 5))
+def test_the_engine_goes_on_from_any_place(todo: list[Case]) -> None:
+    """A rank leaves its lane at one look, whichever that is: of a message out, or of one in."""
+    for case in todo:
+        assert_equal_wherever_a_rank_leaves(case.size, lambda job, case=case: played_case(job, case), str(case))
+
+
+def assert_equal_wherever_a_rank_leaves(p: int, play: Callable[[Watched], None], what: str) -> None:
+    engine, never = Watched(p, ENGINE), Watched(p, 0)
+    for job in engine, never:
+        play(job)
+    for rank, looks in never.looks.items():
+        for place in range(1, looks + 1):
+            job = Watched(p, 0, rank, place)
+            play(job)
+            assert job.messages == engine.messages, f"{what}, rank {rank}, place {place}"
+            assert job.ledgers == engine.ledgers, f"{what}, rank {rank}, place {place}"
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts messages, by what has sent them: "send", the engine, and "put", a lane."""
+    count, send, put = Counter[str](), End.send, End.put
+
+    def sending(end: End, *message: Any) -> None:
+        count["send"] += 1
+        send(end, *message)
+
+    def putting(end: End, *message: Any) -> bool:
+        done = put(end, *message)
+        count["put"] += done
+        return done
+
+    monkeypatch.setattr(End, "send", sending)
+    monkeypatch.setattr(End, "put", putting)
+    return count
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id="-".join(name)) for name in EVERY])
+def test_all_messages_go_by_lanes_if_nothing_disturbs_them(name: tuple[str, str], sent: Counter[str]) -> None:
+    """But where rounds overlap: there none is predicted."""
+    case = cases((5, 6, 8), name)[0]
+    played_case(Watched(case.size, 0), case)
+    assert [how for how in sent if sent[how]] == (["put", "send"] if name in OVERLAPPING else ["put"])
+
+
+# Calls that are made again.
+
+AGAIN = ("allreduce", "allgather", "reduce_scatter", "barrier")  # calls that a rank knows when it has made them …
+BETWEEN = ("bcast", "scan")  # … and others
+
+
+def played_again(job: Watched) -> None:
+    """Make the calls again and again, with other values; what one has returned is not changed by another one."""
+
+    def work(comm: Communicator) -> list[tuple[Any, Any, str]]:
+        found = []
+        for seed in range(3):
+            for name in (*AGAIN, *BETWEEN):
+                arguments, right = CASES[name](comm, 3, seed)
+                found.append((getattr(comm, name)(*arguments), right, name))
+        return found
+
+    for results in played(job, work):
+        assert not isinstance(results, BaseException), results
+        for each in results:
+            assert_same(*each)
+
+
+@pytest.mark.parametrize("p", [2, 3, *(pytest.param(p, marks=pytest.mark.long) for p in (4, 5, 6))])
+def test_the_engine_goes_on_from_any_place_of_a_call_that_is_made_again(
+    p: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, run = Counter[int](), Again.run
+
+    def running(again: Again, op: Operation) -> Steps[None] | None:
+        rest = run(again, op)
+        runs[rest is None] += 1
+        return rest
+
+    monkeypatch.setattr(Again, "run", running)
+    assert_equal_wherever_a_rank_leaves(p, played_again, f"{p} ranks")
+    assert runs[True], "no call was made again"
+    assert runs[False], "the engine has never gone on with one"
