@@ -27,6 +27,11 @@
 #define FEWEST 64 /* looks before a wait, each of which lets others run … */
 #define MOST 512  /* … and most, where waits were short lately */
 #define SHORT 500000 /* nanoseconds of such a wait */
+/* Nanoseconds of a look after which another program has this processor, for all of its slice: ranks that share a
+ * processor take turns in less. The next waits then have no looks, as the kernel interrupts that program for a rank that
+ * sleeps. */
+#define TAKEN 2000000
+#define CROWDED 256
 enum { AWAKE, AT_FUTEX, AT_PIPE };
 
 typedef _Atomic uint64_t Word;
@@ -50,7 +55,7 @@ typedef struct {
     Link *links;
     uint64_t credit, next, size_taken; /* of the message that was found last */
     uint32_t rung;
-    int looks;
+    int looks, crowded; /* looks before the next wait; waits that are to come without any */
     atomic_int waits, closed; /* whether a thread is in `rest`; it leaves when this is closed by another one */
     Py_buffer *buffers;
     Py_ssize_t count, room;
@@ -196,12 +201,18 @@ static int disturbed(Lane *self)
 static void rest(Lane *self, uint64_t peer, int64_t end) /* Wait for news of `peer`, or of this process, until `end`. */
 {
     for (;;) {
-        for (int i = 0; i < self->looks; i++) {
+        int64_t began = now();
+        for (int i = self->crowded ? self->looks : 0; i < self->looks; i++) {
             if (news(self, peer) || disturbed(self))
                 return;
             sched_yield();
+            int64_t before = began;
+            began = now();
+            if (began - before >= TAKEN)
+                self->crowded = CROWDED;
         }
-        int64_t began = now();
+        if (self->crowded)
+            self->crowded--;
         if (began >= end)
             break;
         atomic_store(self->state, AT_FUTEX);

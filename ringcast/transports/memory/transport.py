@@ -19,7 +19,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 
@@ -39,6 +39,9 @@ LOOK = 0.1  # seconds between two looks whether a peer that reads nothing still 
 FEWEST, MOST = 16, 8192  # looks before a wait; each takes 0.1 us, and all together SHORT at most …
 MOST_YIELDS = 128  # … and most looks where others may run in between, which takes 0.5 us if none wants to
 SHORT = 500e-6  # seconds; after a shorter wait a rank looks more often before the next one
+# Seconds of a look after which another program has this processor; ranks that share one take turns in less.
+TAKEN = 2e-3
+CROWDED = 256  # waits without looks after that
 _BELLS = (1 << 31) - 1  # the numbers beyond are those of compiled lanes
 
 
@@ -77,6 +80,7 @@ class ShmTransport:
         self._fence, self._door = threading.Lock(), threading.RLock()
         self._unread = -1  # the rank whose message is still in its ring
         self._served = 0  # the rank to look at first for the next message
+        self._crowded = 0  # waits that are to come without looks
         self._looks, self._most = FEWEST, MOST if spin else MOST_YIELDS
         self._yield = None if spin else os.sched_yield
         self._with_pipe = False  # whether the caller waits with the descriptor
@@ -172,30 +176,23 @@ class ShmTransport:
     def _await(self, peer: int, seconds: float) -> bool:
         """Wait for a message of `peer`, at most so long; return whether there is one, and nothing else to do."""
         own, injected, clock = self._own, self._injected, self.clock
-        tails, heads, let_others_run = own.tails, own.heads, self._yield
-        now = clock()
-        end = now + seconds
-        while now < end and not injected:
-            for _ in range(self._looks):
-                if tails[peer] != heads[peer]:
-                    return True
-                if let_others_run is not None:
-                    let_others_run()
+        tails, heads = own.tails, own.heads
+        end = clock() + seconds
+        while not self._look_for(lambda: tails[peer] != heads[peer] or bool(injected), end):
             began = clock()
+            if began >= end:
+                self._looks = max(self._looks // 2, FEWEST)
+                return False
             own.state[0] = AT_FUTEX
             with self._fence:
                 pass
             bell = own.bell[0]
             if tails[peer] == heads[peer] and not injected:
-                self._futex.wait(bell, max(0.0, end - began))
+                self._futex.wait(bell, end - began)
             own.state[0] = AWAKE
-            now = clock()
-            if now - began < SHORT:
+            if clock() - began < SHORT:
                 self._looks = min(2 * self._looks, self._most)
-            if tails[peer] != heads[peer]:
-                return not injected
-        self._looks = max(self._looks // 2, FEWEST)
-        return False
+        return not injected
 
     def _push(self, peer: int, link: _Link) -> None:
         """Write queued messages as far as there is room; the reader wakes this rank when there is more room."""
@@ -251,15 +248,28 @@ class ShmTransport:
         """Look for news a few times, more often if waits were short lately; return whether there are some."""
         if seconds <= 0:
             return False
-        tails, heads, injected, let_others_run = self._own.tails, self._own.heads, self._injected, self._yield
-        clock = self.clock
-        end = clock() + min(seconds, SHORT)
+        tails, heads, injected = self._own.tails, self._own.heads, self._injected
+        return self._look_for(lambda: tails != heads or bool(injected), self.clock() + min(seconds, SHORT))
+
+    def _look_for(self, news: Callable[[], bool], end: float) -> bool:
+        """Look for news until `end`, and let others run in between, but not where another program keeps the processor.
+
+        That one would keep it for all of its slice each time; the kernel interrupts it for a rank that sleeps.
+        """
+        clock, let_others_run = self.clock, self._yield
+        if self._crowded:
+            self._crowded -= 1
+            return news()
+        now = clock()
         for _ in range(self._looks):
-            if tails != heads or injected:
+            if news():
                 return True
             if let_others_run is not None:
                 let_others_run()
-            if clock() >= end:  # others may have run for long
+            before, now = now, clock()
+            if now - before >= TAKEN:
+                self._crowded = CROWDED
+            if now >= end:
                 break
         return False
 
