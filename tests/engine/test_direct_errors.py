@@ -1,0 +1,207 @@
+"""Errors in calls that run by prediction: all ranks end as by the engine, with the same words."""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ringcast.algorithms.network import NETWORKS
+from ringcast.bootstrap.in_process import endpoints
+from ringcast.collectives.stage import Group
+from ringcast.communicator import Communicator
+from ringcast.errors import CollectiveMismatch, CollectiveTimeout, Revoked
+from ringcast.protocol import lane
+from ringcast.transports.memory.segment import AT_FUTEX
+from support import needs
+from support.any_order import AnyOrder
+from support.jobs import shared
+from support.lane_ends import BUILDS, need
+from support.patience import patience
+
+ONES = np.ones(3, np.float32)
+BIG = np.full(3, 3e38, np.float32)  # of which two are too many
+WARM = 3  # calls of a kind before the one with the fault: those after the first are made again
+CALLS = 5.0  # seconds of virtual time that a call may take
+
+Fault = Callable[[AnyOrder, Communicator, int, int], Any]
+
+
+class Strange(BaseException):
+    """No `Exception`, as what handlers of signals raise."""
+
+
+def strange(*_: object) -> None:
+    raise Strange
+
+
+def overflow(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """The victim wants an error of numpy's."""
+    with np.errstate(all="raise" if comm.rank == victim else "ignore"):
+        for _ in range(calls):
+            comm.allreduce(ONES)
+        return comm.allreduce(BIG)
+
+
+def interrupted(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """numpy calls a function of the victim, which raises."""
+    called = np.errstate(over="call", call=strange) if comm.rank == victim else np.errstate(all="ignore")
+    with called:
+        for _ in range(calls):
+            comm.allreduce(ONES)
+        return comm.allreduce(BIG)
+
+
+def refuses(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """The victim's own operator raises."""
+
+    def operator(a: Any, b: Any) -> Any:
+        if comm.rank == victim and max(a[0], b[0]) > 1e38:
+            raise KeyError("mine")
+        return a + b
+
+    with np.errstate(all="ignore"):
+        for _ in range(calls):
+            comm.allreduce(ONES, operator)
+        return comm.allreduce(BIG, operator)
+
+
+def other_call(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """The victim makes another call than the others."""
+    for _ in range(calls):
+        comm.allreduce(ONES)
+        comm.barrier()
+    return comm.barrier() if comm.rank == victim else comm.allreduce(ONES)
+
+
+def other_shape(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """The victim gives another array."""
+    for _ in range(calls):
+        comm.allreduce(ONES)
+        comm.allreduce(BIG[:2] / 9)
+    return comm.allreduce(BIG[:2] / 9 if comm.rank == victim else ONES)
+
+
+def late(job: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """The victim computes for too long."""
+    for _ in range(calls):
+        comm.allreduce(ONES)
+    if comm.rank == victim:
+        job.compute(victim, 4 * CALLS)
+    return comm.allreduce(ONES)
+
+
+def absent(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """The victim does not make the call."""
+    for _ in range(calls):
+        comm.allreduce(ONES)
+    return None if comm.rank == victim else comm.allreduce(ONES)
+
+
+OF_OPERATORS = {overflow: FloatingPointError, interrupted: Strange, refuses: KeyError}
+OF_CALLS = {other_call: CollectiveMismatch, other_shape: CollectiveMismatch}
+OF_TIME = {late: CollectiveTimeout, absent: CollectiveTimeout}
+FAULTS = {**OF_OPERATORS, **OF_CALLS, **OF_TIME}
+
+faults = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+before = pytest.mark.parametrize("calls", [0, 1, WARM])
+
+
+def played(p: int, seed: int, victim: int, fault: Fault, calls: int, *, lanes: bool) -> list[Any]:
+    job = AnyOrder(p, seed)
+    job.lanes = lanes
+    results = job.run(lambda comm: fault(job, comm, victim, calls), timeout=CALLS)
+    assert not job.left_over()
+    return results
+
+
+def told(results: list[Any]) -> list[tuple[str, str]]:
+    return [(type(result).__name__, str(result)) for result in results]
+
+
+@faults
+@before
+@pytest.mark.parametrize(("p", "victim"), [(2, 0), (2, 1), (3, 0), (3, 1)])
+def test_all_ranks_end_as_by_the_engine(p: int, victim: int, fault: Fault, calls: int) -> None:
+    with_lanes, without = (played(p, 0, victim, fault, calls, lanes=lanes) for lanes in (True, False))
+    assert told(with_lanes) == told(without)
+
+
+@before
+@pytest.mark.parametrize("fault", OF_OPERATORS, ids=lambda fault: fault.__name__)
+def test_an_operator_raises_in_the_lane(fault: Fault, calls: int) -> None:
+    error = played(2, 0, 0, fault, calls, lanes=True)[0]
+    assert type(error) is OF_OPERATORS[fault]
+    names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    assert ("_run" if fault is refuses else "run_flat") in names
+    assert ("_failed" in names) == (calls > 0 and fault is not refuses), "whether the call is made again"
+
+
+@faults
+@pytest.mark.parametrize("seed", range(20))
+def test_some_rank_has_the_cause_and_all_others_know_it(seed: int, fault: Fault) -> None:
+    """On any number of ranks, in any order of messages; an operator may well not be called with what it refuses."""
+    p, victim, calls = 2 + seed % 5, seed % 2, seed % 3
+    with np.errstate(all="ignore") if fault in OF_OPERATORS else nullcontext():
+        results = played(p, seed, victim, fault, calls, lanes=True)
+    errors = {rank: error for rank, error in enumerate(results) if isinstance(error, BaseException)}
+    causes = {rank: error for rank, error in errors.items() if not isinstance(error, Revoked)}
+    assert {type(error) for error in causes.values()} <= {FAULTS[fault]}
+    if fault in OF_OPERATORS:
+        assert {*causes} <= {victim}
+    else:
+        assert {*errors} >= {*range(p)} - {victim}
+        assert causes
+    for error in errors.values():
+        assert not isinstance(error, Revoked) or any(f"rank {rank}: " in str(error) for rank in causes), error
+
+
+# Signals: rank 0 is the main thread.
+
+
+@needs.shared_memory
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("calls", [0, WARM])
+def test_ctrl_c_ends_a_wait_in_the_lane(build: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others get the reason, and both go on."""
+    need(build)
+    if build == "python":
+        monkeypatch.setattr(lane, "Compiled", None)
+    for _ in range(10):
+        made = endpoints(shared(2))
+
+        def communicator(rank: int) -> Communicator:
+            return Communicator(Group(made[rank], 3, NETWORKS["shm"]), timeout=patience(60))  # noqa: B023 (used at once)
+
+        def work() -> list[int]:
+            comm = communicator(1)
+            for _ in range(calls):
+                comm.allreduce(ONES)
+            waiting = made[0].transport._own.state  # noqa: B023
+            while waiting[0] != AT_FUTEX:
+                os.sched_yield()
+            os.kill(os.getpid(), signal.SIGINT)
+            with pytest.raises(Revoked, match="rank 0: KeyboardInterrupt"):
+                comm.recv(0)
+            comm.revoke()
+            try:
+                return comm.shrink().allgather(comm.rank)
+            finally:
+                comm.finalize()
+
+        with ThreadPoolExecutor(1) as pool:
+            others, comm = pool.submit(work), communicator(0)
+            for _ in range(calls):
+                comm.allreduce(ONES)
+            with pytest.raises(KeyboardInterrupt):
+                comm.allreduce(ONES)
+            comm.revoke()
+            assert comm.shrink().allgather(0) == others.result(patience(60)) == [0, 1]
+            comm.finalize()
