@@ -215,7 +215,7 @@ def mapped() -> int:
     return sum("memfd:ringcast" in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
-def test_a_wait_ends_when_another_thread_closes(make: Make, aside: ThreadPoolExecutor) -> None:
+def test_a_wait_in_a_compiled_lane_ends_when_another_thread_closes_it(make: Make, aside: ThreadPoolExecutor) -> None:
     """As where a program ends, and a thread of it is in a call: the memory is not unmapped under the eyes of that."""
     before = mapped()
     for number in range(TIMES):

@@ -8,6 +8,7 @@ import pwd
 import resource
 import shutil
 import socket
+import subprocess
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,16 @@ def compiler() -> None:
     """Go on only where C can be compiled for this Python."""
     if not (shutil.which("cc") and Path(sysconfig.get_path("include"), "Python.h").exists()):
         _without("cc or Python.h missing: apt-get install gcc python3-dev")
+
+
+def library(name: str) -> str:
+    """Return the path of a library that the C compiler knows; go on only if it has one."""
+    path = subprocess.run(
+        ["cc", f"-print-file-name={name}"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
+    if not os.path.isabs(path):
+        _without(f"{name} missing: apt-get install gcc")
+    return path
 
 
 def compiled_part() -> None:
