@@ -1,0 +1,72 @@
+"""One rank of a job of small calls, in which one rank dies: `python small_calls.py SEED CALLS FOLDER`, on all alike.
+
+The victim dies of a timer, at any instruction, soon after a call that follows from SEED, of so many at most; the others
+write into FOLDER what error they got, and how many messages had come.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ringcast
+
+SOON = 2e-3  # seconds from that call to the end, at most
+
+
+def calls(comm: ringcast.Communicator) -> list[tuple[Callable[[Any], Any], Any, Any]]:
+    """Return calls, each with its value and its result."""
+    rank, p = comm.rank, comm.size
+    total = p * (p + 1) // 2
+    return [
+        (comm.allreduce, np.full(1, rank + 1), total),
+        (comm.allreduce, np.full(100, rank + 1.0), total),
+        (comm.allgather, np.full(3, rank), np.arange(p)[:, None]),
+        (comm.reduce_scatter, np.arange(2 * p) * (rank + 1), np.arange(2 * rank, 2 * rank + 2) * total),
+        (lambda value: comm.bcast(value, p - 1), np.full(5, p) if rank == p - 1 else None, p),
+        (lambda _: comm.barrier(), None, None),
+    ]
+
+
+def play(comm: ringcast.Communicator, victim: int, last: int) -> None:
+    """Make calls without end; the victim sets its timer before one of them."""
+    every = calls(comm)
+    for number in count():
+        if number == last and comm.rank == victim:
+            signal.setitimer(signal.ITIMER_REAL, random.random() * SOON + 1e-6)
+        call, value, right = every[number % len(every)]
+        result = call(value)
+        assert right is None or (result == right).all(), (number, result)
+
+
+def main() -> None:
+    seed, most, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    comm = ringcast.init()
+    rng = random.Random(seed)
+    victim, last = rng.randrange(comm.size), rng.randrange(most // 2, most)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    try:
+        play(comm, victim, last)
+    except BaseException as error:
+        endpoint = comm._group.endpoint
+        facts = {
+            "victim": victim,
+            "type": type(error).__name__,
+            "text": str(error),
+            "messages": sum(endpoint.protocol.seen),
+            "not predicted": endpoint.arrivals,
+        }
+        (folder / f"{comm.rank}.json").write_text(json.dumps(facts))
+        raise
+
+
+if __name__ == "__main__":
+    main()
