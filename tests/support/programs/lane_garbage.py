@@ -148,7 +148,7 @@ def main(build: str, seed: str, rounds: str, *beside: str) -> None:
                 taken += sum(turn(rng, ends, alone=False) for _ in range(50 * TRIES))
         else:
             taken += sum(turn(rng, ends, alone=True) for _ in range(TRIES))
-    print(f"taken {taken}")
+    print(f"taken {taken}", flush=True)
     os._exit(0)  # tables of garbage are not closed
 
 
