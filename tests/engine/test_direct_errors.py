@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -175,7 +176,7 @@ def test_ctrl_c_ends_a_wait_in_the_lane(build: str, calls: int, monkeypatch: pyt
     if build == "python":
         monkeypatch.setattr(lane, "Compiled", None)
     for _ in range(10):
-        made = endpoints(shared(2))
+        made, last = endpoints(shared(2)), threading.Event()
 
         def communicator(rank: int) -> Communicator:
             return Communicator(Group(made[rank], 3, NETWORKS["shm"]), timeout=patience(60))  # noqa: B023 (used at once)
@@ -185,6 +186,7 @@ def test_ctrl_c_ends_a_wait_in_the_lane(build: str, calls: int, monkeypatch: pyt
             for _ in range(calls):
                 comm.allreduce(ONES)
             waiting = made[0].transport._own.state  # noqa: B023
+            last.wait(patience(60))  # noqa: B023
             while waiting[0] != AT_FUTEX:
                 os.sched_yield()
             os.kill(os.getpid(), signal.SIGINT)
@@ -200,6 +202,7 @@ def test_ctrl_c_ends_a_wait_in_the_lane(build: str, calls: int, monkeypatch: pyt
             others, comm = pool.submit(work), communicator(0)
             for _ in range(calls):
                 comm.allreduce(ONES)
+            last.set()
             with pytest.raises(KeyboardInterrupt):
                 comm.allreduce(ONES)
             comm.revoke()
