@@ -50,13 +50,13 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--sample", metavar="SEED", help="of the live and long tests, play those that the seed chooses")
+    parser.addoption("--sample", metavar="SEED", help="run a sample of the live and long tests, by this seed")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of these rooms as live, but for those that stand for their kind in `make test`; give them time.
+    """Mark the tests of these rooms as live, except those with the mark `smoke`, and raise their time limit.
 
-    Of all marked so, keep a sample if there is a seed for one.
+    With a seed, keep only a sample of the live and long tests.
     """
     for item in items:
         if " at 0x" in item.name:  # an address, which is another one in each process of pytest-xdist

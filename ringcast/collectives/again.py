@@ -43,7 +43,7 @@ class Again:
             return None
         if (op := endpoint.protocol.next_call(group.context, stage.call, site)) is None:
             return None
-        if direct.ways(endpoint, op) is not endpoint.programs:
+        if direct.predictable(endpoint, op) is None:
             return None
         endpoint.recorder.begin(op, stage.record)
         return op

@@ -311,7 +311,7 @@ def run_schedule(
     op = endpoint.begin(group.context, stage.call, stage.record, granted=stage.granted, align=align)
     slots = memory(schedule)
     first, sent = 0, None
-    if group.observe is None and not schedule.concurrent and (programs := direct.ways(endpoint, op)):
+    if group.observe is None and not schedule.concurrent and (programs := direct.predictable(endpoint, op)):
         first, sent = direct.run(programs, todo, slots, op)
     if first < len(todo):
         steps = execute(todo, slots, op, concurrent=schedule.concurrent, first=first, sent=sent)

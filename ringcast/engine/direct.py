@@ -20,7 +20,7 @@ from ringcast.schedules.schedule import Step
 PATIENCE = 0.01  # seconds of a wait after which the engine goes on, which serves all peers
 
 
-def ways(endpoint: Endpoint, op: Operation) -> Programs | None:
+def predictable(endpoint: Endpoint, op: Operation) -> Programs | None:
     """Return the lane, with its programs, by which `op` can be predicted; None while others are under way."""
     lanes = endpoint.transport.lanes if endpoint.direct else None
     if lanes is None or endpoint.shared or endpoint.requests or endpoint.gate.pending or endpoint.transport.unsent:

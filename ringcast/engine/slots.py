@@ -53,7 +53,6 @@ class Layout(NamedTuple):
     scratch: list[int]  # items of each scratch slot
     # By the identity of several slots, which the entry keeps: the runs of items that they are, None with scratch slots.
     known: dict[int, tuple[Slots, Runs | None]]
-    programs: dict[Any, Any]  # of steps on these slots (`ringcast.engine.program`)
 
     def runs(self, slots: Slots) -> Runs | None:
         """Return the first and last item of each run of adjacent slots of the user's buffer; None of other slots."""
@@ -100,7 +99,7 @@ def layout(schedule: Schedule, counts: tuple[int, ...]) -> Layout:
         return known[1]
     where = bounds(schedule, counts)
     limits: list[int] = where.tolist()
-    found = Layout(where, limits, [limits[slot + 1] - limits[slot] for slot in schedule.scratch], {}, {})
+    found = Layout(where, limits, [limits[slot + 1] - limits[slot] for slot in schedule.scratch], {})
     if len(_layouts) >= LAYOUTS_KEPT:
         _layouts.clear()
     _layouts[id(schedule), counts] = schedule, found
@@ -480,7 +479,7 @@ class _Values:
             return
         counts = struct.unpack(f"<{len(slots)}I", frames.pop())
         if 0 in counts or sum(counts) != len(frames):
-            raise ValueError(f"a message of {len(frames)} frames, of which {counts} are those of the values")
+            raise ValueError(f"a message of {len(frames)} frames where its values have {counts}")
         starts = accumulate(counts, initial=0)
         for slot, (start, end), accept in zip(slots, pairwise(starts), self._accepts, strict=True):
             self._memory.accept(slot, frames[start:end], accept)

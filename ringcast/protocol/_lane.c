@@ -38,7 +38,7 @@ typedef _Atomic uint64_t Word;
 typedef _Atomic uint32_t Half;
 
 typedef struct {
-    Word *tail, *head, *left, *wanting; /* of this rank's ring in the peer's segment */
+    Word *tail, *head, *left; /* of this rank's ring in the peer's segment */
     Half *state, *bell;
     unsigned char *ring;
     int pipe;

@@ -183,7 +183,7 @@ class _Stalls:
         self.due = self._start + drive.QUIET
 
     def look(self, tasks: list[Task[Any]], now: float) -> None:
-        """Report the stalled calls among `tasks`, none of which is done, if the next report is due."""
+        """Report the stalled calls among `tasks`, which are all under way, if the next report is due."""
         if now < self.due:
             return
         endpoint, protocol = self._endpoint, self._endpoint.protocol

@@ -67,7 +67,7 @@ class Calls(Caller):
             if rest is not None:
                 self._make(method.f_code.co_name, rest, None, site)
             elif endpoint.transport.unsent:
-                endpoint.deliver(None)
+                endpoint.deliver(None if self.timeout is None else endpoint.transport.clock() + self.timeout)
             if result is None:
                 return None
             if out is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from ringcast.algorithms.network import NETWORKS
 from ringcast.bootstrap.in_process import endpoints
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
+from ringcast.engine.endpoint import Endpoint
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, Revoked
 from ringcast.protocol import lane
 from ringcast.transports.memory.segment import AT_FUTEX
@@ -28,7 +30,7 @@ from support.lane_ends import BUILDS, need
 from support.patience import patience
 
 ONES = np.ones(3, np.float32)
-BIG = np.full(3, 3e38, np.float32)  # of which two are too many
+BIG = np.full(3, 3e38, np.float32)  # the sum of two overflows
 WARM = 3  # calls of a kind before the one with the fault: those after the first are made again
 CALLS = 5.0  # seconds of virtual time that a call may take
 
@@ -176,35 +178,40 @@ def test_ctrl_c_ends_a_wait_in_the_lane(build: str, calls: int, monkeypatch: pyt
     if build == "python":
         monkeypatch.setattr(lane, "Compiled", None)
     for _ in range(10):
-        made, last = endpoints(shared(2)), threading.Event()
+        interrupt(endpoints(shared(2)), calls)
 
-        def communicator(rank: int) -> Communicator:
-            return Communicator(Group(made[rank], 3, NETWORKS["shm"]), timeout=patience(60))  # noqa: B023 (used at once)
 
-        def work() -> list[int]:
-            comm = communicator(1)
-            for _ in range(calls):
-                comm.allreduce(ONES)
-            waiting = made[0].transport._own.state  # noqa: B023
-            last.wait(patience(60))  # noqa: B023
-            while waiting[0] != AT_FUTEX:
-                os.sched_yield()
-            os.kill(os.getpid(), signal.SIGINT)
-            with pytest.raises(Revoked, match="rank 0: KeyboardInterrupt"):
-                comm.recv(0)
-            comm.revoke()
-            try:
-                return comm.shrink().allgather(comm.rank)
-            finally:
-                comm.finalize()
+def interrupt(made: list[Endpoint], calls: int) -> None:
+    """Send Ctrl-C to rank 0, this thread, while it waits in a call after so many others."""
+    last = threading.Event()
 
-        with ThreadPoolExecutor(1) as pool:
-            others, comm = pool.submit(work), communicator(0)
-            for _ in range(calls):
-                comm.allreduce(ONES)
-            last.set()
-            with pytest.raises(KeyboardInterrupt):
-                comm.allreduce(ONES)
-            comm.revoke()
-            assert comm.shrink().allgather(0) == others.result(patience(60)) == [0, 1]
+    def communicator(rank: int) -> Communicator:
+        return Communicator(Group(made[rank], 3, NETWORKS["shm"]), timeout=patience(60))
+
+    def work() -> list[int]:
+        comm = communicator(1)
+        for _ in range(calls):
+            comm.allreduce(ONES)
+        waiting, until = made[0].transport._own.state, time.monotonic() + patience(60)  # type: ignore[attr-defined]
+        assert last.wait(patience(60))
+        while waiting[0] != AT_FUTEX and time.monotonic() < until:
+            os.sched_yield()
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(Revoked, match="rank 0: KeyboardInterrupt"):
+            comm.recv(0)
+        comm.revoke()
+        try:
+            return comm.shrink().allgather(comm.rank)
+        finally:
             comm.finalize()
+
+    with ThreadPoolExecutor(1) as pool:
+        others, comm = pool.submit(work), communicator(0)
+        for _ in range(calls):
+            comm.allreduce(ONES)
+        last.set()
+        with pytest.raises(KeyboardInterrupt):
+            comm.allreduce(ONES)
+        comm.revoke()
+        assert comm.shrink().allgather(0) == others.result(patience(60)) == [0, 1]
+        comm.finalize()

@@ -20,7 +20,7 @@ pytestmark = needs.shared_memory
 PROGRAM = SUPPORT / "programs" / "small_calls.py"
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 FEW, MANY, ENDLESS = 2000, 100_000, 1_000_000  # calls
-KILLED = 128 + 14  # the exit code of a job of which SIGALRM has killed a rank
+KILLED = 128 + 14  # the exit code of a job in which SIGALRM has killed a rank
 
 
 def check(build: str, seed: int, size: int, calls: int, folder: Path) -> None:

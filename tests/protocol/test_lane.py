@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -17,13 +16,11 @@ from ringcast.transports.memory.segment import RING
 from ringcast.wire.header import EAGER, SIZE, VERSION, Header, pack, unpack_fields
 from support import needs
 from support.cases import each
-from support.lane_ends import BUILDS, NONCE, LaneEnds, assert_alike, need
+from support.lane_ends import BUILDS, NONCE, LaneEnds, Make, assert_alike, makes, need
 from support.patience import patience
 from support.places import TESTS
 
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
-
-Make = Callable[..., LaneEnds]
 
 AFRESH = 5 << 18  # where an empty ring starts afresh
 LEAST = 8 + SIZE  # bytes of a message in a ring
@@ -42,10 +39,7 @@ def build(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def make() -> Iterator[Make]:
-    with ExitStack() as stack:
-        yield lambda *builds: stack.enter_context(closing(LaneEnds(*builds)))
+make = pytest.fixture(makes)
 
 
 @pytest.fixture
@@ -173,7 +167,7 @@ def test_a_message_with_any_other_bit_is_left_where_it_is(ends: LaneEnds, size: 
 
 
 LENT = 39  # the mark of lent memory, which a message of one frame never has: nothing looks at it there
-NUMBERED = Header._make(unpack_fields(bytes(range(SIZE))))  # of which each byte is its place
+NUMBERED = Header._make(unpack_fields(bytes(range(SIZE))))  # each byte is its own offset
 CREDIT_AT, JOINED_AT = (8 + (number & 0xFF) for number in (NUMBERED.word, NUMBERED.transfer))
 
 

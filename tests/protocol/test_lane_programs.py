@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
 
 import pytest
 
@@ -14,27 +13,16 @@ from ringcast.protocol.lane import Move, Pieces
 from ringcast.wire.header import SIZE, unpack
 from support import needs
 from support.cases import each
-from support.lane_ends import BUILDS, LaneEnds, need
+from support.lane_ends import BUILDS, LaneEnds, Make, makes, need
 from support.patience import patience
 
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
-
-Make = Callable[..., LaneEnds]
 
 MEMORY = 4096  # bytes of a rank
 LONG = 100.0  # seconds of a wait that something should end
 
 
-@pytest.fixture
-def make() -> Iterator[Make]:
-    with ExitStack() as stack:
-
-        def made(*builds: str) -> LaneEnds:
-            for build in builds:
-                need(build)
-            return stack.enter_context(closing(LaneEnds(*builds)))
-
-        yield made
+make = pytest.fixture(makes)
 
 
 def pieces(rng: random.Random, size: int) -> Pieces:
@@ -138,7 +126,7 @@ COUNT = 5  # exchanges
 
 @each("k", range(COUNT))
 def test_a_program_ends_where_the_next_message_has_not_come(make: Make, build: str, k: int) -> None:
-    """What has come before is received, what is to go before is sent."""
+    """Messages that came before the end are received, and messages due before it are sent."""
     ends = make(build, build)
     mine, theirs = bytearray(2), bytearray(2)
     assert run(ends, 1, [move._replace(recv_from=-1) for move in exchange(theirs, 0, k)], theirs) == 2 * k

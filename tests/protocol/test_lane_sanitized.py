@@ -45,7 +45,7 @@ def run(tree: Path, *words: str, **variables: str) -> str:
 @pytest.mark.parametrize("sanitizer", FLAGS)
 def test_a_sanitizer_finds_nothing(sanitizer: str, tmp_path: Path) -> None:
     needs.compiler()
-    found = [needs.library(name) for name in LIBRARIES[sanitizer]]
+    found = [needs.runtime(name) for name in LIBRARIES[sanitizer]]
     for part in PARTS:
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in "hatch_build.py", "pyproject.toml":

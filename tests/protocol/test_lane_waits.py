@@ -7,19 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from ringcast.transports.memory.segment import AT_FUTEX, AT_PIPE, AWAKE, RING
 from support import needs
-from support.lane_ends import BUILDS, LaneEnds, need
+from support.lane_ends import BUILDS, LaneEnds, Make, makes
 from support.patience import patience
 
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
-
-Make = Callable[..., LaneEnds]
 
 ENOUGH = 20.0  # seconds after which something that should happen at once counts as missing …
 LONG = 100.0  # … and of a wait that something should end
@@ -27,16 +24,7 @@ TIMES = 100
 FULL = 72  # bytes of a message that take 80 in a ring with their header's word
 
 
-@pytest.fixture
-def make() -> Iterator[Make]:
-    with ExitStack() as stack:
-
-        def made(*builds: str) -> LaneEnds:
-            for build in builds:
-                need(build)
-            return stack.enter_context(closing(LaneEnds(*builds)))
-
-        yield made
+make = pytest.fixture(makes)
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from typing import Any, TypeAlias
 from unittest.mock import patch
 
 from ringcast.bootstrap.in_process import LocalControl, SharedControl
@@ -18,6 +19,8 @@ from support.protocol_net import Buffer
 
 BUILDS = ("python", "compiled")
 NONCE, CONTEXT, CALL = 5, 3, Call("allgather", dtype="uint8", shape=(9,), algorithm="ring")
+
+Make: TypeAlias = "Callable[..., LaneEnds]"
 
 
 def need(build: str) -> None:
@@ -76,7 +79,7 @@ class LaneEnds:
         return self.protocols[rank]._ledger
 
     def start(self, source: int, peer: int, place: int, used: int = 0) -> None:
-        """Have so many bytes been written into a ring, all but `used` of which were read."""
+        """Set a ring's counters: `place` bytes were written so far, and `used` of them are not read yet."""
         self.segment(peer).tails[source], self.segment(peer).heads[source] = place, place - used
 
     def words(self) -> list[list[int]]:
@@ -102,3 +105,15 @@ def assert_alike(mine: LaneEnds, theirs: LaneEnds, rings: Sequence[tuple[int, in
     assert mine.words() == theirs.words()
     for source, peer in rings:
         assert mine.ring(source, peer) == theirs.ring(source, peer), f"the ring from rank {source} to rank {peer}"
+
+
+def makes() -> Iterator[Make]:
+    """Yield a maker of such ranks by the builds of their lanes, and close them at the end: a fixture."""
+    with ExitStack() as stack:
+
+        def made(*builds: str) -> LaneEnds:
+            for build in builds:
+                need(build)
+            return stack.enter_context(closing(LaneEnds(*builds)))
+
+        yield made

@@ -38,7 +38,7 @@ def compiler() -> None:
         _without("cc or Python.h missing: apt-get install gcc python3-dev")
 
 
-def library(name: str) -> str:
+def runtime(name: str) -> str:
     """Return the path of a library that the C compiler knows; go on only if it has one."""
     path = subprocess.run(
         ["cc", f"-print-file-name={name}"], stdout=subprocess.PIPE, text=True, check=True

@@ -130,7 +130,7 @@ class SocketTransport(NoLoans):
 
     def wait_for_news(self, deadline: float) -> None:
         """Wait until something arrives, or a connection of `unreached` is made or broken, or until the deadline."""
-        if not (self._injected or self._ready):
+        if not (self._injected or self._ready or self._heads):
             self._wait(deadline)
 
     def stop_watching(self) -> None:

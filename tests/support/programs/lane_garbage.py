@@ -1,7 +1,7 @@
 """Lanes on rings and tables that another process has filled with garbage: `lane_garbage BUILD SEED ROUNDS [beside]`.
 
-With `beside` that process goes on writing while this one takes. Prints how many messages were taken: those that are
-there, as this program reads them; nothing else may be returned.
+With `beside` that process goes on writing while this one takes. The program reads each ring itself too: the lane may
+return no other message. It prints the number of messages that were taken.
 """
 
 from __future__ import annotations
