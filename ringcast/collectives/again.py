@@ -27,6 +27,7 @@ class Again:
     def __init__(self, group: Group, stage: StagePlan, program: Program, slots: Memory, op: Op | None) -> None:
         self._group, self._stage, self._program, self._slots = group, stage, program, slots
         self._kept = op  # whose identity is in the key
+        self._align = 1 if op is None else program.views[0].itemsize
         self.source: Array | None = None  # where the value goes before the program runs …
         self.result: Array | None = None  # … and where the result is afterwards
 
@@ -41,7 +42,9 @@ class Again:
         endpoint = group.endpoint
         if endpoint.closed or endpoint.torn or endpoint.dropped or group.observe or group.on_stage:
             return None
-        if (op := endpoint.protocol.next_call(group.context, stage.call, site)) is None:
+        if (
+            op := endpoint.protocol.next_call(group.context, stage.call, site, granted=stage.granted, align=self._align)
+        ) is None:
             return None
         if direct.predictable(endpoint, op) is None:
             return None
@@ -52,11 +55,11 @@ class Again:
         """Run the program; return the steps that the engine has to run, if there are any left."""
         endpoint = self._group.endpoint
         try:
-            first, sent = direct.run_flat(endpoint.programs.lane, self._program, op)
+            end = direct.run_flat(endpoint, endpoint.programs.lane, self._program, op)
         except BaseException as error:
             return self._failed(op, error)
-        if first < len(self._program.moves):
-            return self._rest(op, first, sent)
+        if end.before(len(self._program.moves)):
+            return self._rest(op, end)
         endpoint.protocol.over(op)
         endpoint.recorder.done(op)
         return None
@@ -67,11 +70,11 @@ class Again:
         raise error
         yield
 
-    def _rest(self, op: Operation, first: int, sent: bool) -> Steps[None]:
+    def _rest(self, op: Operation, end: direct.End) -> Steps[None]:
         """Run the rest of the steps on the program's memory."""
         self._adopt(op)
         _, todo = self._stage.prepared(self._group)
-        yield from execute(todo, self._slots, op, first=first, sent=sent)
+        yield from execute(todo, self._slots, op, **end._asdict())
         self._group.endpoint.end(op)
 
     def _adopt(self, op: Operation) -> None:
@@ -90,7 +93,7 @@ def learn(group: Group, key: object, stage: StagePlan, slots: Any, op: Op | None
         group.again.clear()
     schedule, todo = stage.prepared(group)
     group.again[key] = None
-    if stage.granted or schedule.concurrent or (program := programs.find(todo, slots)) is None:
+    if schedule.concurrent or (program := programs.find(todo, slots, granted=stage.granted)) is None:
         return None
     memory = slots if not isinstance(slots, ArraySlots) else slots.on(*program.views[:-1])
     group.again[key] = again = Again(group, stage, program, memory, op)

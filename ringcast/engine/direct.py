@@ -2,22 +2,38 @@
 
 In a collective a rank knows the next message of a peer to the bit, but for the credit that it returns. So where nothing
 else is under way, a step needs no matching and no state: compare 64 bytes, advance the ledger, store or combine, go on.
-Whatever else is there stays in its ring, and the engine goes on from exactly there (`execute`, with `first` and
-`sent`). This module has no deadlines, signals, failures, probes or errors of its own.
+Whatever else is there stays in its ring, and the engine goes on from exactly there (`execute`, with `first`, `sent` and
+`lent`). This module has no deadlines, signals, failures, probes or errors of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.program import Program, Programs, passed
 from ringcast.engine.slots import ArraySlots, Memory
-from ringcast.protocol.lane import ANY_SIZE, Lane
-from ringcast.protocol.operations import Operation
-from ringcast.schedules.schedule import Step
+from ringcast.protocol.lane import ANY_SIZE, Lane, PythonLane
+from ringcast.protocol.operations import Operation, Send
+from ringcast.schedules.schedule import Slots, Step
 
 PATIENCE = 0.01  # seconds of a wait after which the engine goes on, which serves all peers
+
+
+class End(NamedTuple):
+    """How far the steps were run; `execute` goes on there."""
+
+    first: int  # the number of the first step that is not over
+    sent: bool | None  # whether its message is sent; None: neither are its local steps done
+    lent: Mapping[Send, Slots]  # messages that others may be reading
+
+    def before(self, count: int) -> bool:
+        """Return whether any of `count` steps, or a wait for readers, is left to do."""
+        return self.first < count or bool(self.lent)
+
+
+START = End(0, None, {})
 
 
 def predictable(endpoint: Endpoint, op: Operation) -> Programs | None:
@@ -27,39 +43,53 @@ def predictable(endpoint: Endpoint, op: Operation) -> Programs | None:
         return None
     lane = endpoint.protocol.lane(op, lanes)
     if lane is not None and endpoint.programs is None:
-        endpoint.programs = Programs(lane)
+        every = len(endpoint.transport.lenders) == endpoint.size - 1
+        endpoint.programs = Programs(lane, offers=every and not isinstance(lane, PythonLane))
     return None if lane is None else endpoint.programs
 
 
-def run(programs: Programs, steps: Sequence[Step], memory: Memory, op: Operation) -> tuple[int, bool]:
+def run(endpoint: Endpoint, programs: Programs, steps: Sequence[Step], memory: Memory, op: Operation) -> End:
     """Run steps as far as messages come as predicted.
-
-    Returns the number of the first step that is not over, and whether its message is sent; its local steps are done.
 
     Raises:
         BaseException: of an operator; the message counts as received.
     """
-    lane = programs.lane
-    if isinstance(memory, ArraySlots) and (flat := programs.find(steps, memory)) is not None:
+    if isinstance(memory, ArraySlots) and (flat := programs.find(steps, memory, granted=op.granted)) is not None:
         flat.load(memory)
-        first, sent = run_flat(lane, flat, op)
-        flat.store(memory, scratch=first < len(flat.moves))
-        return first, sent
-    return _run(lane, steps, memory, op)
+        end = run_flat(endpoint, programs.lane, flat, op)
+        flat.store(memory, scratch=end.first < len(flat.moves))
+        return end
+    return START if op.granted else _run(programs.lane, steps, memory, op)
 
 
-def run_flat(lane: Lane, flat: Program, op: Operation) -> tuple[int, bool]:
+def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation) -> End:
     """Run a program, as `run`."""
-    op.rounds = len(flat.moves)
-    code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE)
-    if code < 2 * len(flat.moves):
-        sent, received = passed(flat.moves, code)
-        op.sent.update(sent)
-        op.received.update(received)
-    return code >> 1, code & 1 == 1
+    op.rounds, whole = len(flat.moves), 2 * len(flat.moves)
+    code, lent = 0, {}
+    try:
+        code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE)
+    finally:
+        if code != whole:
+            lent = _lend(endpoint, lane, flat, op)
+    if code == whole:
+        return End(len(flat.moves), None, lent)
+    end = End(code >> 1, code & 1 == 1, lent) if code >= 0 else End(-1 - code, None, lent)
+    sent, received = passed(flat.moves[: end.first + 1], code if code >= 0 else 2 * end.first)
+    op.sent.update(sent)
+    op.received.update(received)
+    return end
 
 
-def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tuple[int, bool]:
+def _lend(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation) -> dict[Send, Slots]:
+    """Hand the offers that are not confirmed over to the engine, and return them with their slots."""
+    lent = {}
+    for number, transfer in lane.offered():
+        peer, ordinal, frames, slots = flat.offer(number)
+        lent[endpoint.protocol.lent(op, peer, ordinal, transfer, frames)] = slots
+    return lent
+
+
+def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> End:
     context, number, fingerprint = op.context, op.number, op.fingerprint
     op.rounds = len(steps)
     for op.round, step in enumerate(steps):
@@ -70,19 +100,19 @@ def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> tu
             payload = frames[0] if frames else None
             ordinal = op.sent.get(peer, 0)
             if len(frames) > 1 or (payload is not None and len(payload) > op.eager):
-                return op.round, False
+                return End(op.round, False, {})
             if not lane.put(peer, context, number, ordinal, fingerprint, payload):
-                return op.round, False
+                return End(op.round, False, {})
             op.sent[peer] = ordinal + 1
         if (peer := step.recv_from) is not None:
             buffer, ordinal = memory.receive_buffer(step), op.received.get(peer, 0)
             total = ANY_SIZE if buffer.total is None else buffer.total
             data = lane.take(peer, context, number, ordinal, fingerprint, total, PATIENCE)
             if data is None:
-                return op.round, True
+                return End(op.round, True, {})
             op.received[peer] = ordinal + 1
             if total == ANY_SIZE:
                 buffer.announce(peer, ordinal, [len(data)])
             buffer.put(0, memoryview(data))
             buffer.finish()
-    return len(steps), True
+    return End(len(steps), None, {})

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 from typing import TypeAlias, TypeVar
 
@@ -34,10 +34,12 @@ def execute(
     concurrent: bool = False,
     first: int = 0,
     sent: bool | None = None,
+    lent: Mapping[Send, Slots] | None = None,
 ) -> Steps[None]:
     """Run the steps of one rank's schedule on its slots; its rounds may overlap if it is `concurrent`.
 
-    It begins with step `first`, whose local steps are done unless `sent` is None, and whose message is `sent` if it is.
+    It begins with step `first`, whose local steps are done unless `sent` is None, and whose message is `sent` if it is;
+    messages of earlier steps are `lent`.
 
     No step receives into a slot that it sends (`verify` sees to that), so nothing has to be copied. Where rounds are
     granted, the next receive is posted with this round, so that its grant goes out when this round's receive is
@@ -48,10 +50,10 @@ def execute(
         yield from _overlapping(steps, memory, op)
         return
     ahead: ReceiveBuffer | None = None
-    lent: dict[Send, Slots] = {}  # which others may be reading
+    lent = dict(lent or {})  # which others may be reading
     op.rounds, op.lends = len(steps), True
     for op.round, (step, following) in enumerate(pairwise(chain(islice(steps, first, None), (IDLE,))), first):
-        if lent:
+        if lent and sent is None:  # else it was free when it began
             lent = {send: slots for send, slots in lent.items() if send in op.lending}
             if not _free(step, lent.values()):
                 yield Exchange(op, None, [], False, None, None, settle=True)

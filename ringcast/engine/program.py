@@ -15,10 +15,14 @@ import numpy as np
 from ringcast.engine.slots import TINY, ArraySlots, Layout, Memory, NoSlots
 from ringcast.ops import Array, Op
 from ringcast.protocol.lane import Call, Lane, Move, Pieces
-from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Slots, Step
+from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Slots, Step, untouched
+from ringcast.wire.header import EAGER_IN_COLLECTIVES
 
-MOST = 64 << 10  # bytes of data; more would take longer to copy twice than is saved
+MOST = 64 << 10  # bytes of data whose messages are eager …
+MOST_OFFERED = 2 << 20  # … and of data that are offered; more would take longer to copy twice than is saved
 KEPT = 64  # programs of a rank
+MOST_LENT = 64  # offers of a program that are not confirmed …
+PIECES = 64  # … and pieces of one of them, as the compiled lane has room for
 NOTHING = np.dtype(np.uint8)  # of data that are none
 ALIGNED = 64  # bytes: places of slots that are not part of the data are multiples of this
 
@@ -27,7 +31,13 @@ class Program:
     """The steps, and memory for the data, for scratch slots and for arrivals that are combined."""
 
     def __init__(
-        self, lane: Lane, steps: Sequence[Step], layout: Layout | None, dtype: np.dtype[Any], op: Op | None
+        self,
+        programs: Programs,
+        steps: Sequence[Step],
+        layout: Layout | None,
+        dtype: np.dtype[Any],
+        op: Op | None,
+        granted: bool,
     ) -> None:
         """Flatten `steps`.
 
@@ -45,11 +55,12 @@ class Program:
         self.views = [
             space[at : at + size * dtype.itemsize].view(dtype) for at, size in zip(starts, sizes, strict=False)
         ]
-        flat = _Flat(layout, dtype.itemsize, starts, space, dtype, op)
+        flat = _Flat(layout, dtype.itemsize, starts, space, dtype, op, granted, programs.offers)
         sent, received = Counter[int](), Counter[int]()
-        self.moves = [flat.move(step, sent, received) for step in steps]
+        self.moves = _settled(steps, [flat.move(step, sent, received) for step in steps])
+        self._steps, self._space = steps, space
         self._writes = any(move.recv or move.before for move in self.moves)  # else the data may be read-only
-        self.prepared = lane.prepare(self.moves, space)
+        self.prepared = programs.lane.prepare(self.moves, space)
 
     def load(self, slots: ArraySlots) -> None:
         """Copy the data in."""
@@ -62,6 +73,12 @@ class Program:
         if scratch:
             for mine, theirs in zip(self.views[1:-1], slots.scratch, strict=True):
                 theirs[...] = mine
+
+    def offer(self, number: int) -> tuple[int, int, list[memoryview], Slots]:
+        """Return the message that a step offers: its peer, ordinal and frames, and the slots that these are."""
+        move, memory = self.moves[number], self._space.data
+        frames = [memory[at : at + size] for at, size in move.send]
+        return move.send_to, move.send_ordinal, frames, self._steps[number].send
 
 
 class Inexpressible(Exception):
@@ -77,27 +94,44 @@ class _Flat(NamedTuple):
     memory: Array
     dtype: np.dtype[Any]
     op: Op | None
+    granted: bool  # no message is eager
+    lends: bool  # whether messages can be offered
 
     def move(self, step: Step, sent: Counter[int], received: Counter[int]) -> Move:
         before = tuple(self._local(local) for local in step.local) if self.layout is not None else ()
         out = into = -1
         ordinal = arriving = 0
+        offers = fetches = False
         pieces: Pieces = ()
         places: Pieces = ()
         after: tuple[Call, ...] = ()
         if step.send_to is not None:
             out, pieces = step.send_to, self._pieces(step.send)
-            if len(pieces) > 1 and sum(size for _, size in pieces) >= TINY * len(pieces):
-                raise Inexpressible  # several frames
+            offers = self._offers(pieces)
             ordinal = sent[out]
             sent[out] += 1
         if step.recv_from is not None:
             into, places = step.recv_from, self._pieces(step.recv)
+            fetches = self._offers(places)
             arriving = received[into]
             received[into] += 1
             if step.accept is not STORE and self.layout is not None:
                 places, after = self._combined(step, places)
-        return Move(before, out, ordinal, pieces, into, arriving, places, after)
+        return Move(before, out, ordinal, pieces, into, arriving, places, after, offers, fetches)
+
+    def _offers(self, pieces: Pieces) -> bool:
+        """Return whether a message is offered, and not sent eagerly; refuse one that programs cannot have."""
+        size = sum(size for _, size in pieces)
+        offered = self.granted or size > EAGER_IN_COLLECTIVES
+        joined = len(pieces) > 1 and size < TINY * len(pieces)  # the engine packs them into one frame
+        if offered:
+            fits = self.lends and not joined and bool(pieces) and all(size for _, size in pieces)
+            expressible = fits and len(pieces) <= PIECES
+        else:
+            expressible = joined or len(pieces) < 2
+        if not expressible:
+            raise Inexpressible
+        return offered
 
     def _pieces(self, slots: Slots) -> Pieces:
         if self.layout is None:
@@ -149,39 +183,56 @@ class _Flat(NamedTuple):
 class Programs:
     """The programs of one rank, by steps and slots; they belong to its lane."""
 
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
-        self._known: dict[tuple[int, int, np.dtype[Any], int], tuple[object, Program | None]] = {}
+    def __init__(self, lane: Lane, *, offers: bool) -> None:
+        """Pass `offers` if all ranks lend each other memory, and the lane can do that."""
+        self.lane, self.offers = lane, offers
+        self._known: dict[tuple[int, int, np.dtype[Any], int, bool], tuple[object, Program | None]] = {}
 
-    def find(self, steps: Sequence[Step], slots: Memory) -> Program | None:
-        """Return the program of steps on such slots; None if there is none."""
+    def find(self, steps: Sequence[Step], slots: Memory, *, granted: bool) -> Program | None:
+        """Return the program of steps on such slots, all of whose messages are `granted`; None if there is none."""
+        if granted and not self.offers:
+            return None
         if isinstance(slots, ArraySlots):
-            key = id(steps), id(slots.layout), slots.data.dtype, id(slots.op)
+            key = id(steps), id(slots.layout), slots.data.dtype, id(slots.op), granted
             facts: object = steps, slots.layout, slots.op  # whose identities the key has
         elif isinstance(slots, NoSlots):
-            key, facts = (id(steps), 0, NOTHING, 0), steps
+            key, facts = (id(steps), 0, NOTHING, 0, granted), steps
         else:
             return None
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= KEPT:
                 self._known.clear()
-            known = self._known[key] = facts, _made(self.lane, steps, slots)
+            known = self._known[key] = facts, _made(self, steps, slots, granted)
         return known[1]
 
 
-def _made(lane: Lane, steps: Sequence[Step], slots: ArraySlots | NoSlots) -> Program | None:
+def _made(programs: Programs, steps: Sequence[Step], slots: ArraySlots | NoSlots, granted: bool) -> Program | None:
     if not isinstance(steps, tuple):
         return None
     try:
         if isinstance(slots, NoSlots):
-            return Program(lane, steps, None, NOTHING, None)
-        total = slots.data.nbytes + sum(each.nbytes for each in slots.scratch)
-        if slots.shaped or not 0 < total <= MOST or slots.data.dtype.hasobject:
+            return Program(programs, steps, None, NOTHING, None, granted)
+        total, most = slots.data.nbytes + sum(each.nbytes for each in slots.scratch), (MOST, MOST_OFFERED)
+        if slots.shaped or not 0 < total <= most[programs.offers] or slots.data.dtype.hasobject:
             return None
-        return Program(lane, steps, slots.layout, slots.data.dtype, slots.op)
+        return Program(programs, steps, slots.layout, slots.data.dtype, slots.op, granted)
     except Inexpressible:
         return None
+
+
+def _settled(steps: Sequence[Step], moves: Iterable[Move]) -> list[Move]:
+    """Return the moves, of which those settle that begin while too much is lent, or write into it."""
+    lent: list[Slots] = []
+    settled = []
+    for step, move in zip(steps, moves, strict=True):
+        settles = bool(lent) and (len(lent) >= MOST_LENT or not untouched(lent, step))
+        if settles:
+            lent.clear()
+        if move.offers:
+            lent.append(step.send)
+        settled.append(move._replace(settles=settles))
+    return settled
 
 
 def passed(moves: Iterable[Move], code: int) -> tuple[Counter[int], Counter[int]]:

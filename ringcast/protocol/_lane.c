@@ -5,25 +5,32 @@
  * them to the same bytes and words. What is not understood stays where it is, and the function returns None or False.
  * Words of shared memory are read once, by atomic loads: another process may write anything there at any time.
  */
+#define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
 #include <linux/futex.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #define RING ((uint64_t)4 << 20)
 #define MASK (RING - 1)
 #define SKIP UINT64_MAX
-#define ONE_FRAME ((uint64_t)1 << 40)
+#define FRAMES 40 /* the first bit of a message's number of frames … */
+#define LENT ((uint64_t)1 << 39) /* … and the mark of lent memory */
+#define RETURNS 512
 #define AFRESH ((uint64_t)5 << 18)
 #define HEADER 64
+#define OFFERS 64 /* offers of a program that are not confirmed yet */
+#define PIECES 64 /* pieces of memory of a message that is lent */
 #define FEWEST 64 /* looks before a wait, each of which lets others run … */
 #define MOST 512  /* … and most, where waits were short lately */
 #define SHORT 500000 /* nanoseconds of such a wait */
@@ -38,22 +45,31 @@ typedef _Atomic uint64_t Word;
 typedef _Atomic uint32_t Half;
 
 typedef struct {
-    Word *tail, *head, *left; /* of this rank's ring in the peer's segment */
+    Word *tail, *head, *left, *returns; /* of this rank's ring in the peer's segment, and of the peer */
     Half *state, *bell;
     unsigned char *ring;
-    int pipe;
+    int pipe, process; /* a descriptor by which the end of the peer's process shows; -1: there is none */
+    pid_t pid;
 } Link;
 
 typedef struct {
+    uint64_t peer, ordinal, transfer, total, room;
+    Py_ssize_t move;
+} Offer;
+
+typedef struct {
     PyObject_HEAD
-    uint64_t rank, size, nonce, eager, each, most_owed; /* `eager`: the first four bytes of a header */
-    uint64_t *sent, *seen, *posted, *matched, *spent, *held, *owed, *payload;
+    uint64_t rank, size, nonce;
+    uint64_t eager, offer, done; /* the first four bytes of such a header */
+    uint64_t each, most_owed, most_asked, request; /* `request`: bytes that a request counts for, beside its payload */
+    uint64_t *sent, *seen, *posted, *matched, *spent, *held, *owed, *asked, *transfers, *payload;
     Word *injected, *handled; /* messages of this process to itself: put in, taken out */
-    Word *tails, *heads, *wanting;
+    Word *tails, *heads, *wanting, *returns;
     Half *state, *bell;
     unsigned char *rings;
     Link *links;
-    uint64_t credit, next, size_taken; /* of the message that was found last */
+    Offer offers[OFFERS];
+    int offered;
     uint32_t rung;
     int looks, crowded; /* looks before the next wait; waits that are to come without any */
     atomic_int waits, closed; /* whether a thread is in `rest`; it leaves when this is closed by another one */
@@ -94,25 +110,27 @@ static void forget(Lane *self)
 
 static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *named)
 {
-    unsigned long long rank, size, nonce, eager, each, most_owed;
-    PyObject *words[8];
-    static char *names[] = {"rank", "size", "nonce", "eager", "each", "most_owed", "sent", "seen",
-                            "posted", "matched", "spent", "held", "owed", "payload", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, named, "KKKKKKOOOOOOOO", names, &rank, &size, &nonce, &eager, &each,
-                                     &most_owed, &words[0], &words[1], &words[2], &words[3], &words[4], &words[5],
-                                     &words[6], &words[7]))
+    unsigned long long rank, size, nonce, marks[3], limits[4];
+    PyObject *words[10];
+    static char *names[] = {"rank", "size", "nonce", "marks", "limits", "sent", "seen", "posted",
+                            "matched", "spent", "held", "owed", "asked", "transfers", "payload", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, named, "KKK(KKK)(KKKK)OOOOOOOOOO", names, &rank, &size, &nonce, &marks[0],
+                                     &marks[1], &marks[2], &limits[0], &limits[1], &limits[2], &limits[3], &words[0],
+                                     &words[1], &words[2], &words[3], &words[4], &words[5], &words[6], &words[7],
+                                     &words[8], &words[9]))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Lane *self = (Lane *)alloc(type, 0);
     if (!self)
         return NULL;
-    self->rank = self->rung = rank, self->size = size, self->nonce = nonce, self->eager = eager;
-    self->each = each, self->most_owed = most_owed, self->looks = FEWEST;
+    self->rank = self->rung = rank, self->size = size, self->nonce = nonce, self->looks = FEWEST;
+    self->eager = marks[0], self->offer = marks[1], self->done = marks[2];
+    self->each = limits[0], self->most_owed = limits[1], self->most_asked = limits[2], self->request = limits[3];
     self->links = PyMem_Calloc(size, sizeof(Link));
-    uint64_t **places[] = {&self->sent, &self->seen, &self->posted, &self->matched,
-                           &self->spent, &self->held, &self->owed, &self->payload};
-    for (int i = 0; i < 8; i++)
-        if (!self->links || !(*places[i] = keep(self, words[i], i < 7 ? 8 * (Py_ssize_t)size : 8))) {
+    uint64_t **places[] = {&self->sent, &self->seen, &self->posted, &self->matched,   &self->spent,
+                           &self->held, &self->owed, &self->asked,  &self->transfers, &self->payload};
+    for (int i = 0; i < 10; i++)
+        if (!self->links || !(*places[i] = keep(self, words[i], i < 8 ? 8 * (Py_ssize_t)size : 8))) {
             Py_DECREF(self);
             return self->links ? NULL : PyErr_NoMemory();
         }
@@ -132,14 +150,15 @@ static void lane_dealloc(Lane *self)
 
 static PyObject *lane_map(Lane *self, PyObject *args)
 {
-    PyObject *tails, *heads, *wanting, *rings, *state, *bell, *injected, *handled;
-    if (!PyArg_ParseTuple(args, "OOOOOOOO", &tails, &heads, &wanting, &rings, &state, &bell, &injected, &handled))
+    PyObject *tails, *heads, *wanting, *returns, *rings, *state, *bell, *injected, *handled;
+    if (!PyArg_ParseTuple(args, "OOOOOOOOO", &tails, &heads, &wanting, &returns, &rings, &state, &bell, &injected,
+                          &handled))
         return NULL;
     Py_ssize_t words = 8 * (Py_ssize_t)self->size;
     unsigned char *place;
     if (!(self->tails = keep(self, tails, words)) || !(self->heads = keep(self, heads, words)) ||
-        !(self->wanting = keep(self, wanting, words)) || !(self->state = keep(self, state, 4)) ||
-        !(self->bell = keep(self, bell, 4)) || !(self->injected = keep(self, injected, 8)) ||
+        !(self->wanting = keep(self, wanting, words)) || !(self->returns = keep(self, returns, 8 * RETURNS)) ||
+        !(self->state = keep(self, state, 4)) || !(self->bell = keep(self, bell, 4)) || !(self->injected = keep(self, injected, 8)) ||
         !(self->handled = keep(self, handled, 8)) ||
         !(place = keep(self, rings, (Py_ssize_t)(self->size * RING))))
         return NULL;
@@ -150,16 +169,18 @@ static PyObject *lane_map(Lane *self, PyObject *args)
 static PyObject *lane_link(Lane *self, PyObject *args)
 {
     unsigned long long peer;
-    PyObject *tail, *head, *ring, *left, *state, *bell;
-    int pipe;
-    if (!PyArg_ParseTuple(args, "KOOOOOOi", &peer, &tail, &head, &ring, &left, &state, &bell, &pipe))
+    PyObject *tail, *head, *ring, *left, *returns, *state, *bell;
+    int pipe, process, pid;
+    if (!PyArg_ParseTuple(args, "KOOOOOOOiii", &peer, &tail, &head, &ring, &left, &returns, &state, &bell, &pipe,
+                          &process, &pid))
         return NULL;
     if (peer >= self->size)
         return PyErr_Format(PyExc_ValueError, "no rank %llu", peer);
-    Link link = {.pipe = pipe};
+    Link link = {.pipe = pipe, .process = process, .pid = pid};
     if (!(link.tail = keep(self, tail, 8)) || !(link.head = keep(self, head, 8)) ||
-        !(link.left = keep(self, left, 8)) || !(link.state = keep(self, state, 4)) ||
-        !(link.bell = keep(self, bell, 4)) || !(link.ring = keep(self, ring, RING)))
+        !(link.left = keep(self, left, 8)) || !(link.returns = keep(self, returns, 8 * RETURNS)) ||
+        !(link.state = keep(self, state, 4)) || !(link.bell = keep(self, bell, 4)) ||
+        !(link.ring = keep(self, ring, RING)))
         return NULL;
     self->links[peer] = link;
     Py_RETURN_NONE;
@@ -273,61 +294,150 @@ typedef struct {
     uint64_t at, size;
 } Piece;
 
-static int send_message(Lane *self, const Name *name, const unsigned char *memory, const Piece *pieces, Py_ssize_t count)
+typedef struct {
+    uint64_t sizes[3]; /* of the frames */
+    int count, lent;
+    const unsigned char *payload; /* behind the header */
+    uint64_t header[8], next; /* `next`: the head behind the message */
+} Message;
+
+/* Return the place of a message in this rank's ring at a peer, and put the tail behind it into `tail`; NULL if there is
+ * no room now. */
+static unsigned char *reserve(const Link *link, uint64_t size, uint64_t *tail)
 {
-    uint64_t peer = name->peer, length = 0;
-    if (peer >= self->size || !self->links[peer].ring || atomic_load(self->links[peer].left))
-        return 0;
-    for (Py_ssize_t i = 0; i < count; i++)
-        length += pieces[i].size;
-    const Link *link = &self->links[peer];
-    uint64_t size = HEADER + length, room = 8 + ((size + 7) & ~(uint64_t)7);
+    uint64_t room = 8 + ((size + 7) & ~(uint64_t)7);
     uint64_t head = atomic_load_explicit(link->head, memory_order_acquire);
-    uint64_t tail = atomic_load_explicit(link->tail, memory_order_relaxed);
-    uint64_t at = tail & MASK, spent = self->spent[peer] + size;
-    if (size > RING / 2 - 8 || spent > self->each || tail & 7 || tail - head > RING)
-        return 0;
-    if (at + room > RING || (tail == head && at >= AFRESH && at >= room)) {
-        if (tail + RING - at + room - head > RING)
-            return 0;
+    *tail = atomic_load_explicit(link->tail, memory_order_relaxed);
+    uint64_t at = *tail & MASK;
+    if (size > RING / 2 - 8 || *tail & 7 || *tail - head > RING)
+        return NULL;
+    if (at + room > RING || (*tail == head && at >= AFRESH && at >= room)) {
+        if (*tail + RING - at + room - head > RING)
+            return NULL;
         store_word(link->ring + at, SKIP);
-        tail += RING - at, at = 0;
-    } else if (tail + room - head > RING)
-        return 0;
-    unsigned char *place = link->ring + at;
+        *tail += RING - at, at = 0;
+    } else if (*tail + room - head > RING)
+        return NULL;
+    *tail += room;
+    return link->ring + at;
+}
+
+static unsigned char *add_words(unsigned char *place, const uint64_t *words, size_t count)
+{
+    memcpy(place, words, 8 * count);
+    return place + 8 * count;
+}
+
+static unsigned char *add_header(Lane *self, unsigned char *place, uint64_t mark, const Name *name, uint64_t transfer,
+                                 uint64_t length, uint64_t word)
+{
     uint64_t words[] = {
-        self->eager | self->rank << 32,
+        mark | self->rank << 32,
         self->nonce,
         name->context,
         halves(name->number, name->ordinal),
-        halves(self->sent[peer], !length && count),
+        halves(self->sent[name->peer], transfer),
         length,
-        self->owed[peer],
+        word,
         name->fingerprint,
     };
-    store_word(place, ONE_FRAME | size);
-    memcpy(place + 8, words, HEADER);
-    place += 8 + HEADER;
-    for (Py_ssize_t i = 0; i < count; place += pieces[i++].size)
-        memcpy(place, memory + pieces[i].at, pieces[i].size);
-    atomic_store_explicit(link->tail, tail + room, memory_order_release);
-    self->spent[peer] = spent;
-    self->owed[peer] = 0;
+    return add_words(place, words, 8);
+}
+
+static void publish(Lane *self, uint64_t peer, uint64_t tail)
+{
+    const Link *link = &self->links[peer];
+    atomic_store_explicit(link->tail, tail, memory_order_release);
     self->sent[peer]++;
-    self->posted[peer]++;
-    *self->payload += length;
     atomic_thread_fence(memory_order_seq_cst); /* a reader looks once more after it has said that it waits */
     wake(self, link);
+}
+
+static const Link *link_to(Lane *self, uint64_t peer)
+{
+    return peer < self->size && self->links[peer].ring && !atomic_load(self->links[peer].left) ? &self->links[peer] : NULL;
+}
+
+static int send_message(Lane *self, const Name *name, const unsigned char *memory, const Piece *pieces, Py_ssize_t count)
+{
+    uint64_t peer = name->peer, length = 0, tail;
+    const Link *link = link_to(self, peer);
+    for (Py_ssize_t i = 0; i < count; i++)
+        length += pieces[i].size;
+    if (!link || length > RING || self->spent[peer] + HEADER + length > self->each)
+        return 0;
+    unsigned char *place = reserve(link, HEADER + length, &tail);
+    if (!place)
+        return 0;
+    store_word(place, (uint64_t)1 << FRAMES | (HEADER + length));
+    place = add_header(self, place + 8, self->eager, name, !length && count, length, self->owed[peer]);
+    for (Py_ssize_t i = 0; i < count; place += pieces[i++].size)
+        memcpy(place, memory + pieces[i].at, pieces[i].size);
+    self->spent[peer] += HEADER + length;
+    self->owed[peer] = 0;
+    self->posted[peer]++;
+    *self->payload += length;
+    publish(self, peer, tail);
     return 1;
 }
 
-/* Return the payload of the next message of a peer, and put its size into `length`, if it is the predicted one, of
- * `total` bytes or, if that is negative, of any; else NULL. The message stays there until `taken`. */
-static const unsigned char *await_message(Lane *self, const Name *name, int64_t total, double patience, uint64_t *length)
+/* Offer a message, which lies in these pieces of memory. */
+static int send_offer(Lane *self, const Name *name, const unsigned char *memory, const Piece *pieces, Py_ssize_t count,
+                      Py_ssize_t move)
 {
-    uint64_t peer = name->peer;
+    uint64_t peer = name->peer, tail, room = self->request + 8 * count, total = 0, index = 0;
+    uint64_t sizes[PIECES], loans[2 * PIECES];
+    const Link *link = link_to(self, peer);
+    if (!link || self->offered == OFFERS || count > PIECES || self->asked[peer] + room > self->most_asked)
+        return 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        loans[2 * i] = (uintptr_t)(memory + pieces[i].at), loans[2 * i + 1] = sizes[i] = pieces[i].size;
+        total += sizes[i], index += loans[2 * i] >> 4;
+    }
+    uint64_t frames[] = {HEADER, 8 * count, 16 * (count + 1)};
+    uint64_t loan[] = {index % RETURNS, atomic_load(&self->returns[index % RETURNS])};
+    unsigned char *place = reserve(link, sizeof frames + frames[0] + frames[1] + frames[2], &tail);
+    if (!place)
+        return 0;
+    uint64_t transfer = (*self->transfers + 1) & UINT32_MAX;
+    *self->transfers = transfer = transfer ? transfer : 1;
+    store_word(place, (uint64_t)3 << FRAMES | LENT | (sizeof frames + frames[0] + frames[1] + frames[2]));
+    place = add_words(place + 8, frames, 3);
+    place = add_header(self, place, self->offer, name, transfer, total, self->owed[peer]);
+    place = add_words(place, sizes, count);
+    add_words(add_words(place, loan, 2), loans, 2 * count);
+    self->offers[self->offered++] = (Offer){peer, name->ordinal, transfer, total, room, move};
+    self->asked[peer] += room;
+    self->owed[peer] = 0;
+    self->posted[peer]++;
+    publish(self, peer, tail);
+    return 1;
+}
+
+static int parse(Message *message, const unsigned char *at, uint64_t size)
+{
+    uint64_t before = message->count == 1 ? 0 : sizeof message->sizes, all = before;
+    message->sizes[0] = size;
+    if (message->count == 3 && size >= before)
+        memcpy(message->sizes, at, before);
+    for (int i = 0; i < message->count; i++) {
+        if (message->sizes[i] > size)
+            return 0;
+        all += message->sizes[i];
+    }
+    if (all != size || message->sizes[0] < HEADER || message->lent != (message->count == 3))
+        return 0;
+    memcpy(message->header, at + before, HEADER);
+    message->payload = at + before + HEADER;
+    return 1;
+}
+
+/* Look at the next message of a peer, and wait for it; 0 if none comes, if it is none of those that lanes send, or if
+ * something else needs the engine. The message stays there until it is `consumed`. */
+static int look(Lane *self, uint64_t peer, double patience, Message *message)
+{
     if (peer >= self->size || !self->rings)
-        return NULL;
+        return 0;
     if (!news(self, peer) && !disturbed(self)) {
         int64_t end = now() + (int64_t)(patience * 1e9);
         atomic_store(&self->waits, 1);
@@ -336,46 +446,158 @@ static const unsigned char *await_message(Lane *self, const Name *name, int64_t 
         atomic_store(&self->waits, 0);
         Py_END_ALLOW_THREADS
         if (!self->rings) /* another thread has closed this */
-            return NULL;
+            return 0;
     }
     uint64_t tail = atomic_load_explicit(&self->tails[peer], memory_order_acquire);
     uint64_t head = atomic_load_explicit(&self->heads[peer], memory_order_relaxed), at = head & MASK;
     if (tail == head || head & 7 || disturbed(self))
-        return NULL;
+        return 0;
     const unsigned char *ring = self->rings + peer * RING;
     uint64_t word = atomic_load_explicit((Word *)(ring + at), memory_order_relaxed);
     if (word == SKIP) {
         head += RING - at, at = 0;
         word = atomic_load_explicit((Word *)ring, memory_order_relaxed);
     }
-    uint64_t size = word - ONE_FRAME, room = 8 + ((size + 7) & ~(uint64_t)7);
-    if (size < HEADER || size > RING / 2 || at + room > RING || tail - (head + room) > RING)
-        return NULL;
-    uint64_t words[8];
-    memcpy(words, ring + at + 8, HEADER);
-    *length = size - HEADER;
-    if (words[0] != (self->eager | peer << 32) || words[1] != self->nonce || words[2] != name->context ||
-        words[3] != halves(name->number, name->ordinal) ||
-        (words[4] & UINT32_MAX) != (self->seen[peer] & UINT32_MAX) || words[4] >> 32 > (*length == 0) ||
-        words[5] != *length || (total >= 0 && *length != (uint64_t)total) || words[7] != name->fingerprint ||
-        self->owed[peer] + size >= self->most_owed || self->held[peer] + size > self->each + HEADER)
-        return NULL;
-    self->credit = words[6], self->next = head + room, self->size_taken = size;
-    return ring + at + 8 + HEADER;
+    uint64_t size = word & (LENT - 1), room = 8 + ((size + 7) & ~(uint64_t)7);
+    message->lent = (word & LENT) != 0;
+    message->count = word >> FRAMES == 1 ? 1 : word >> FRAMES == 3 ? 3 : 0;
+    message->next = head + room;
+    if (!message->count || at + room > RING || tail - message->next > RING)
+        return 0;
+    return parse(message, ring + at + 8, size);
 }
 
-static void taken(Lane *self, uint64_t peer)
+static void consumed(Lane *self, uint64_t peer, const Message *message)
 {
-    atomic_store_explicit(&self->heads[peer], self->next, memory_order_release);
-    self->owed[peer] += self->size_taken;
-    self->spent[peer] -= self->spent[peer] > self->credit ? self->credit : self->spent[peer];
+    atomic_store_explicit(&self->heads[peer], message->next, memory_order_release);
     self->seen[peer]++;
-    self->matched[peer]++;
     atomic_thread_fence(memory_order_seq_cst); /* a writer looks for room once more after it has said that it waits */
     if (atomic_load(&self->wanting[peer]) && self->links[peer].ring) {
         atomic_store(&self->wanting[peer], 0);
         wake(self, &self->links[peer]);
     }
+}
+
+static void matched(Lane *self, uint64_t peer, const Message *message)
+{
+    uint64_t credit = message->header[6], spent = self->spent[peer];
+    self->spent[peer] = spent > credit ? spent - credit : 0;
+    self->matched[peer]++;
+    consumed(self, peer, message);
+}
+
+/* Return whether a message has this header, but for its transfer and its last word. */
+static int named(Lane *self, const Name *name, uint64_t mark, uint64_t length, const Message *message)
+{
+    const uint64_t *words = message->header;
+    return words[0] == (mark | name->peer << 32) && words[1] == self->nonce && words[2] == name->context &&
+           words[3] == halves(name->number, name->ordinal) &&
+           (words[4] & UINT32_MAX) == (self->seen[name->peer] & UINT32_MAX) && words[5] == length &&
+           words[7] == name->fingerprint;
+}
+
+/* Take the message if it is the predicted one, of `total` bytes or, if that is negative, of any: the caller has its
+ * payload. */
+static int is_eager(Lane *self, const Name *name, int64_t total, const Message *message)
+{
+    uint64_t peer = name->peer, size = message->sizes[0], length = size - HEADER;
+    return message->count == 1 && (total < 0 || length == (uint64_t)total) &&
+           named(self, name, self->eager, length, message) && message->header[4] >> 32 <= (length == 0) &&
+           self->owed[peer] + size < self->most_owed && self->held[peer] + size <= self->each + HEADER;
+}
+
+static void take_eager(Lane *self, uint64_t peer, const Message *message)
+{
+    self->owed[peer] += message->sizes[0];
+    matched(self, peer, message);
+}
+
+static int gone(const Link *link)
+{
+    struct pollfd process = {.fd = link->process, .events = POLLIN};
+    return atomic_load(link->left) || (link->process >= 0 && poll(&process, 1, 0) != 0);
+}
+
+/* Put the pieces of `words`, pairs of address and size, into `found`; return how many bytes they are together. */
+static uint64_t pieces_at(const uint64_t *words, Py_ssize_t count, uint64_t limit, struct iovec *found)
+{
+    uint64_t total = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (words[2 * i + 1] > limit - total)
+            return UINT64_MAX;
+        total += words[2 * i + 1];
+        found[i] = (struct iovec){(void *)(uintptr_t)words[2 * i], words[2 * i + 1]};
+    }
+    return total;
+}
+
+/* Copy a message that a peer offers into these pieces of memory, take it, and confirm that; 0, and nothing has changed
+ * but that memory, if it is not the predicted one, or cannot be read. */
+static int fetch(Lane *self, const Name *name, const Message *message, unsigned char *memory, const Piece *pieces,
+                 Py_ssize_t count, uint64_t total)
+{
+    uint64_t peer = name->peer, words[2 + 2 * PIECES], mine[2 * PIECES], after, transfer = message->header[4] >> 32;
+    struct iovec from[PIECES], into[PIECES];
+    const Link *link = link_to(self, peer);
+    uint64_t lent = message->sizes[2];
+    if (!link || message->count != 3 || !transfer || !named(self, name, self->offer, total, message) || lent % 16 ||
+        lent < 32 || lent > sizeof words || message->sizes[1] != 8 * (lent / 16 - 1) || count > PIECES)
+        return 0;
+    memcpy(words, message->payload + message->sizes[1], lent);
+    for (Py_ssize_t i = 0; i < count; i++)
+        mine[2 * i] = (uintptr_t)(memory + pieces[i].at), mine[2 * i + 1] = pieces[i].size;
+    if (pieces_at(words + 2, lent / 16 - 1, total, from) != total || pieces_at(mine, count, total, into) != total ||
+        process_vm_readv(link->pid, into, count, from, lent / 16 - 1, 0) != (ssize_t)total || gone(link) ||
+        atomic_load(&link->returns[words[0] % RETURNS]) != words[1])
+        return 0; /* the bytes may be others: a sender changes the count before the memory */
+    unsigned char *place = reserve(link, HEADER, &after);
+    if (!place)
+        return 0;
+    matched(self, peer, message);
+    store_word(place, (uint64_t)1 << FRAMES | HEADER);
+    add_header(self, place + 8, self->done, name, transfer, 0, 0);
+    publish(self, peer, after);
+    return 1;
+}
+
+/* Take the message if it confirms an offer; return whether it does. */
+static int confirms(Lane *self, const Name *name, const Message *message)
+{
+    for (int i = 0; i < self->offered; i++) {
+        Offer *offer = &self->offers[i];
+        Name its = {name->peer, name->context, name->number, offer->ordinal, name->fingerprint};
+        if (offer->peer != name->peer || message->count != 1 || message->sizes[0] != HEADER ||
+            message->header[4] >> 32 != offer->transfer || message->header[6] || !named(self, &its, self->done, 0, message))
+            continue;
+        *self->payload += offer->total;
+        self->asked[offer->peer] -= offer->room;
+        *offer = self->offers[--self->offered];
+        consumed(self, name->peer, message);
+        return 1;
+    }
+    return 0;
+}
+
+/* Look at the next message of a peer that confirms no offer, as `look`. */
+static int look_behind(Lane *self, const Name *name, double patience, Message *message)
+{
+    do
+        if (!look(self, name->peer, patience, message))
+            return 0;
+    while (confirms(self, name, message));
+    return 1;
+}
+
+/* Wait until all offers are confirmed; return whether they are. */
+static int settle(Lane *self, const Name *name, double patience)
+{
+    Message message;
+    while (self->offered) {
+        Name its = {self->offers[0].peer, name->context, name->number, 0, name->fingerprint};
+        if (!look(self, its.peer, patience, &message) || !confirms(self, &its, &message))
+            return 0;
+    }
+    return 1;
 }
 
 /* put(peer, context, number, ordinal, fingerprint, payload) */
@@ -399,7 +621,8 @@ static PyObject *lane_put(Lane *self, PyObject *const *args, Py_ssize_t count)
 /* take(peer, context, number, ordinal, fingerprint, total, patience): `total` -1 for any, `patience` in seconds */
 static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
 {
-    uint64_t n[5], length;
+    uint64_t n[5];
+    Message message;
     if (count != 7 || !numbers(args, n, 5))
         return count == 7 ? NULL : PyErr_Format(PyExc_TypeError, "7 arguments, not %zd", count);
     Name name = {n[0], n[1], n[2], n[3], n[4]};
@@ -407,12 +630,11 @@ static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
     double patience = PyFloat_AsDouble(args[6]);
     if (PyErr_Occurred())
         return NULL;
-    const unsigned char *payload = await_message(self, &name, total, patience, &length);
-    if (!payload)
+    if (!look(self, name.peer, patience, &message) || !is_eager(self, &name, total, &message))
         Py_RETURN_NONE;
-    PyObject *data = PyBytes_FromStringAndSize((const char *)payload, length);
+    PyObject *data = PyBytes_FromStringAndSize((const char *)message.payload, message.sizes[0] - HEADER);
     if (data)
-        taken(self, name.peer);
+        take_eager(self, name.peer, &message);
     return data;
 }
 
@@ -424,6 +646,7 @@ typedef struct {
     Piece *send, *recv;
     Py_ssize_t sends, recvs;
     PyObject *before, *after; /* tuples of (function, arguments, arguments by name) */
+    int offers, fetches, settles;
 } Move;
 
 typedef struct {
@@ -472,8 +695,9 @@ static int fill_move(Move *move, PyObject *tuple, uint64_t limit)
     uint64_t ignored = 0;
     unsigned long long out, in;
     long long to, from;
-    if (!PyArg_ParseTuple(tuple, "O!LKO!LKO!O!", &PyTuple_Type, &move->before, &to, &out, &PyTuple_Type, &send, &from,
-                          &in, &PyTuple_Type, &recv, &PyTuple_Type, &move->after))
+    if (!PyArg_ParseTuple(tuple, "O!LKO!LKO!O!ppp", &PyTuple_Type, &move->before, &to, &out, &PyTuple_Type, &send, &from,
+                          &in, &PyTuple_Type, &recv, &PyTuple_Type, &move->after, &move->offers, &move->fetches,
+                          &move->settles))
         return 0;
     move->send_to = to, move->recv_from = from, move->send_ordinal = out, move->recv_ordinal = in;
     move->send = pieces_of(send, &move->sends, &ignored, limit);
@@ -528,37 +752,80 @@ static int make_calls(PyObject *calls)
     return 1;
 }
 
+static int sent(Lane *self, Program *program, const Name *call, Py_ssize_t i)
+{
+    const Move *move = &program->moves[i];
+    Name name = {move->send_to, call->context, call->number, move->send_ordinal, call->fingerprint};
+    if (move->send_to < 0)
+        return 1;
+    if (move->offers)
+        return send_offer(self, &name, program->memory.buf, move->send, move->sends, i);
+    return send_message(self, &name, program->memory.buf, move->send, move->sends);
+}
+
+static int received(Lane *self, Program *program, const Name *call, const Move *move, double patience)
+{
+    Name name = {move->recv_from, call->context, call->number, move->recv_ordinal, call->fingerprint};
+    unsigned char *memory = program->memory.buf;
+    Message message;
+    if (move->recv_from < 0)
+        return 1;
+    if (!look_behind(self, &name, patience, &message))
+        return 0;
+    if (move->fetches)
+        return fetch(self, &name, &message, memory, move->recv, move->recvs, move->total);
+    if (!is_eager(self, &name, move->total, &message))
+        return 0;
+    const unsigned char *payload = message.payload;
+    for (Py_ssize_t j = 0; j < move->recvs; payload += move->recv[j++].size)
+        memcpy(memory + move->recv[j].at, payload, move->recv[j].size);
+    take_eager(self, name.peer, &message);
+    return 1;
+}
+
 /* run(program, context, number, fingerprint, patience) */
 static PyObject *lane_run(Lane *self, PyObject *const *args, Py_ssize_t count)
 {
-    uint64_t n[3], length;
+    uint64_t n[3];
     if (count != 5 || !numbers(args + 1, n, 3))
         return count == 5 ? NULL : PyErr_Format(PyExc_TypeError, "5 arguments, not %zd", count);
     Program *program = PyCapsule_GetPointer(args[0], PROGRAM);
     double patience = PyFloat_AsDouble(args[4]);
     if (!program || PyErr_Occurred())
         return NULL;
-    unsigned char *memory = program->memory.buf;
+    Name call = {.context = n[0], .number = n[1], .fingerprint = n[2]};
+    self->offered = 0;
     for (Py_ssize_t i = 0; i < program->count; i++) {
         const Move *move = &program->moves[i];
+        if (move->settles && !settle(self, &call, patience))
+            return PyLong_FromSsize_t(-1 - i);
         if (!make_calls(move->before))
             return NULL;
-        Name out = {move->send_to, n[0], n[1], move->send_ordinal, n[2]};
-        if (move->send_to >= 0 && !send_message(self, &out, memory, move->send, move->sends))
+        if (!sent(self, program, &call, i))
             return PyLong_FromSsize_t(2 * i);
-        Name in = {move->recv_from, n[0], n[1], move->recv_ordinal, n[2]};
-        if (move->recv_from >= 0) {
-            const unsigned char *payload = await_message(self, &in, move->total, patience, &length);
-            if (!payload)
-                return PyLong_FromSsize_t(2 * i + 1);
-            for (Py_ssize_t j = 0; j < move->recvs; payload += move->recv[j++].size)
-                memcpy(memory + move->recv[j].at, payload, move->recv[j].size);
-            taken(self, in.peer);
-        }
+        if (!received(self, program, &call, move, patience))
+            return PyLong_FromSsize_t(2 * i + 1);
         if (!make_calls(move->after))
             return NULL;
     }
-    return PyLong_FromSsize_t(2 * program->count);
+    return PyLong_FromSsize_t(settle(self, &call, patience) ? 2 * program->count : -1 - program->count);
+}
+
+/* offered() */
+static PyObject *lane_offered(Lane *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *found = PyList_New(0);
+    for (; found && self->offered; self->offered--) {
+        Offer *offer = &self->offers[self->offered - 1];
+        PyObject *entry = Py_BuildValue("nK", offer->move, (unsigned long long)offer->transfer);
+        int failed = !entry || PyList_Append(found, entry) < 0;
+        Py_XDECREF(entry);
+        if (failed) {
+            Py_DECREF(found);
+            return NULL;
+        }
+    }
+    return found;
 }
 
 static PyMethodDef methods[] = {
@@ -568,6 +835,7 @@ static PyMethodDef methods[] = {
     {"take", (PyCFunction)(void (*)(void))lane_take, METH_FASTCALL, "Receive a message; None if it has not come."},
     {"prepare", (PyCFunction)lane_prepare, METH_VARARGS, "Return a program that `run` takes."},
     {"run", (PyCFunction)(void (*)(void))lane_run, METH_FASTCALL, "Run a program; return how far it came."},
+    {"offered", (PyCFunction)lane_offered, METH_NOARGS, "Return the offers of the last run that are not confirmed."},
     {"close", (PyCFunction)lane_close, METH_NOARGS, "Release all memory; idempotent."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,7 +1,8 @@
-"""Send and receive eager messages of a collective whose headers are known in advance, but for number and credit.
+"""Send and receive messages of a collective whose headers are known in advance, but for number and credit.
 
 The bytes are those of `outbox` and `machine`, and so is each change of the ledger. `_lane.c` is the same, compiled: it
-is used where it is installed, and where ranks share memory.
+is used where it is installed, and where ranks share memory. It also offers larger messages where they lie, fetches the
+ones that are offered, and confirms them, as `sending` and `receiving` do; without it these are left to the engine.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ringcast.protocol.compiled import Compiled
-from ringcast.protocol.eager_credits import EagerCredits, cost
+from ringcast.protocol.eager_credits import KEPT, EagerCredits, cost
 from ringcast.protocol.ledger import Ledger
 from ringcast.protocol.outbox import Outbox
+from ringcast.protocol.sending import MOST_OFFERED
 from ringcast.transports.base import Frame, Lanes
-from ringcast.wire.header import EAGER, PAIR, SIZE, VERSION, pack_fields, unpack_fields
+from ringcast.wire.header import DONE, EAGER, OFFER, PAIR, RTS, SIZE, VERSION, pack_fields, unpack_fields
 
 ANY_SIZE = -1  # in place of a number of bytes
 
@@ -24,7 +26,11 @@ Call: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]"  
 
 
 class Move(NamedTuple):
-    """One step of a program: calls to make before it, a message out, one in, and calls to make after it."""
+    """One step of a program: calls to make before it, a message out, one in, and calls to make after it.
+
+    Messages are eager, or are offered and fetched. A step that `settles` begins when all offers before it are
+    confirmed, as it writes into memory that is lent.
+    """
 
     before: tuple[Call, ...]
     send_to: int  # -1: nothing is sent
@@ -34,6 +40,9 @@ class Move(NamedTuple):
     recv_ordinal: int
     recv: Pieces
     after: tuple[Call, ...]
+    offers: bool = False
+    fetches: bool = False
+    settles: bool = False
 
 
 class Lane(Protocol):
@@ -58,18 +67,23 @@ class Lane(Protocol):
     def run(self, program: Any, context: int, number: int, fingerprint: int, patience: float, /) -> int:
         """Run a program as far as messages come as predicted; each wait takes `patience` seconds at most.
 
-        Returns 2 i + s: the first i moves are over, and of the next one the calls before it, and with s = 1 its send.
+        Returns 2 i + s: the first i moves are over, and of the next one the calls before it, and with s = 1 its send;
+        or -1 - i: the first i moves are over, and the next one, or the end, waits for offers to be confirmed.
 
         Raises:
             BaseException: of a call; where it comes after a message, that counts as received.
         """
 
+    def offered(self) -> Sequence[tuple[int, int]]:
+        """Return the offers of the last `run` that are not confirmed, once: number of the move, and of the transfer."""
+
 
 def open_lane(rank: int, nonce: int, ledger: Ledger, outbox: Outbox, eager_credits: EagerCredits, lanes: Lanes) -> Lane:
     """Return the lane of a rank; a compiled one where there is one, and the lanes are in shared memory."""
     if Compiled is not None and isinstance(outbox.payload, memoryview):
-        mark, limits = VERSION | EAGER << 8, (eager_credits.each, eager_credits.most_owed)
-        compiled = Compiled(rank, len(ledger.sent), nonce, mark, *limits, *ledger.words(), outbox.payload)
+        marks = VERSION | EAGER << 8, VERSION | RTS << 8 | OFFER << 16, VERSION | DONE << 8
+        limits = eager_credits.each, eager_credits.most_owed, MOST_OFFERED, KEPT
+        compiled = Compiled(rank, len(ledger.sent), nonce, marks, limits, *ledger.words(), outbox.payload)
         if lanes.attach(compiled):
             return compiled
     return PythonLane(rank, nonce, ledger, outbox, eager_credits, lanes)
@@ -131,7 +145,7 @@ class PythonLane:
 
     def run(self, program: Any, context: int, number: int, fingerprint: int, patience: float, /) -> int:
         moves, memory = program
-        for i, (before, to, ordinal, pieces, source, arriving, places, after) in enumerate(moves):
+        for i, (before, to, ordinal, pieces, source, arriving, places, after, *_) in enumerate(moves):
             for call, arguments, named in before:
                 call(*arguments, **named)
             if to >= 0:
@@ -150,3 +164,6 @@ class PythonLane:
             for call, arguments, named in after:
                 call(*arguments, **named)
         return 2 * len(moves)
+
+    def offered(self) -> Sequence[tuple[int, int]]:
+        return ()

@@ -17,18 +17,22 @@ class Ledger:
         spent: eager bytes that it has not matched yet, as far as this rank knows.
         held: eager bytes from it that this rank has not matched yet.
         owed: eager bytes from it that were matched, and whose credit was not given back yet.
+        asked: bytes of requests to it that it has not matched (`request_budget`).
+        transfers: one word, the number of the last transfer to any of them.
     """
 
-    __slots__ = ("held", "matched", "owed", "posted", "seen", "sent", "spent")
+    __slots__ = ("asked", "held", "matched", "owed", "posted", "seen", "sent", "spent", "transfers")
 
     def __init__(self, size: int) -> None:
-        self.sent, self.seen, self.posted, self.matched, self.spent, self.held, self.owed = (
-            _zeros(size) for _ in range(7)
+        self.sent, self.seen, self.posted, self.matched, self.spent, self.held, self.owed, self.asked = (
+            _zeros(size) for _ in range(8)
         )
+        self.transfers = _zeros(1)
 
     def words(self) -> tuple[Words, ...]:
         """Return all words, in the order that a compiled lane takes."""
-        return self.sent, self.seen, self.posted, self.matched, self.spent, self.held, self.owed
+        by_peer = self.sent, self.seen, self.posted, self.matched, self.spent, self.held, self.owed, self.asked
+        return *by_peer, self.transfers
 
 
 def _zeros(size: int) -> Words:

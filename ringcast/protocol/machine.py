@@ -115,8 +115,8 @@ class Protocol:
         self._errors = ErrorFactory(rank, size)
         self._outbox = Outbox(rank, nonce, self._counters)
         self._eager_credits = EagerCredits(rank, size, self._ledger, self._outbox)
-        self._budget = RequestBudget(size, self._outbox, self._eager_credits)
-        self._sending = Sending(self._outbox, self._eager_credits, self._budget, lookahead)
+        self._budget = RequestBudget(size, self._ledger, self._outbox, self._eager_credits)
+        self._sending = Sending(self._ledger, self._outbox, self._eager_credits, self._budget, lookahead)
         self._receiving = Receiving(self._outbox, self._budget, lookahead)
         parts = self._counters, self._budget, self._outbox, self._sending, self._receiving
         self._aborter = Aborter(self._errors, self._contexts, *parts)
@@ -280,12 +280,12 @@ class Protocol:
                 self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
             state.end(op)
 
-    def next_call(self, context: int, call: Call, site: Site) -> Operation | None:
+    def next_call(self, context: int, call: Call, site: Site, *, granted: bool, align: int) -> Operation | None:
         """Return the operation of the next call, which is not begun; None if a call has to raise now."""
         state = self._contexts.get(context)
         if state is None or state.error is not None or state.members is None or self.aborted is not None:
             return None
-        return Operation(context, state.next_number, call, False, 1, site)
+        return Operation(context, state.next_number, call, granted, align, site)
 
     def adopt(self, op: Operation) -> None:
         """Begin an operation of `next_call`, some of whose messages are over."""
@@ -299,8 +299,7 @@ class Protocol:
         """Return the lane of this rank if the messages of `op` are the only ones under way; none is yet."""
         state = self._contexts[op.context]
         if (
-            op.granted
-            or op.number in state.mail
+            op.number in state.mail
             or op.number in state.grants
             or self.outbox
             or self._sending.transfers
@@ -311,6 +310,10 @@ class Protocol:
         if self._lane is None:
             self._lane = open_lane(self.rank, self.nonce, self._ledger, self._outbox, self._eager_credits, lanes)
         return self._lane
+
+    def lent(self, op: Operation, peer: int, ordinal: int, transfer: int, frames: Sequence[memoryview]) -> Send:
+        """Await the confirmation of a message that the lane has offered; return it."""
+        return self._sending.lent(op, peer, ordinal, transfer, frames)
 
     def send(
         self, op: Operation, peer: int, frames: Sequence[memoryview], *, packed: bool = False, tag: int | None = None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ringcast.protocol.eager_credits import EAGER_CREDIT, KEPT, EagerCredits
+from ringcast.protocol.ledger import Ledger
 from ringcast.protocol.operations import Transfer
 from ringcast.protocol.outbox import NOTHING, Outbox
 from ringcast.transports.base import Frame
@@ -33,9 +34,9 @@ Queue: TypeAlias = "dict[Transfer, tuple[int, SendOff]]"  # with the bytes that 
 class RequestBudget:
     """The requests of one rank to its peers, and its peers' requests that wait here."""
 
-    def __init__(self, size: int, outbox: Outbox, eager_credits: EagerCredits) -> None:
+    def __init__(self, size: int, ledger: Ledger, outbox: Outbox, eager_credits: EagerCredits) -> None:
         self.each, self.most_lent, self.at_once = BUDGET, MOST_LENT, LENT_AT_ONCE
-        self.asked = [0] * size  # bytes of this rank's requests that each peer has not matched
+        self.asked = ledger.asked
         self.room = [0] * size  # bytes that each peer has lent, not used yet
         self.rounds: dict[int, Queue] = {}  # requests of collectives that are held back, by peer, …
         self.messages: dict[int, Queue] = {}  # … and of messages point-to-point

@@ -6,7 +6,8 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ringcast.protocol.eager_credits import EagerCredits
+from ringcast.protocol.eager_credits import KEPT, EagerCredits
+from ringcast.protocol.ledger import Ledger
 from ringcast.protocol.operations import Operation, Send
 from ringcast.protocol.outbox import Outbox
 from ringcast.protocol.request_budget import BUDGET, RequestBudget
@@ -21,7 +22,9 @@ MOST_OFFERED = BUDGET // 4
 class Sending:
     """The outgoing transfers of one rank."""
 
-    def __init__(self, outbox: Outbox, eager_credits: EagerCredits, budget: RequestBudget, lookahead: int) -> None:
+    def __init__(
+        self, ledger: Ledger, outbox: Outbox, eager_credits: EagerCredits, budget: RequestBudget, lookahead: int
+    ) -> None:
         self.transfers: dict[tuple[int, int], Send] = {}  # by (peer, transfer)
         # Waiting for a grant without RTS, by (peer, context, operation, ordinal).
         self.promised: dict[tuple[int, int, int, int], Send] = {}
@@ -29,20 +32,27 @@ class Sending:
         self.withdrawn: list[Sequence[memoryview]] = []  # memory that was lent for messages that were dropped
         self.lookahead = lookahead
         self._outbox, self._eager_credits, self._budget = outbox, eager_credits, budget
-        self._last = 0  # number of a transfer
+        self._last = ledger.transfers
 
     def start(
         self, op: Operation, peer: int, ordinal: int, frames: Sequence[memoryview], total: int, *, lend: bool
     ) -> Send:
         """Number a message that waits for grants from now on, or is to be lent."""
         send = Send(op, peer, ordinal, frames, total)
-        self._last = self._last + 1 & PAIR or 1
-        send.transfer = self._last
+        send.transfer = self._last[0] = self._last[0] + 1 & PAIR or 1
         self.transfers[peer, send.transfer] = send
         if lend and op.lends and self._budget.asked[peer] < MOST_OFFERED:
             op.lending.add(send)
         else:
             op.pending.add(send)
+        return send
+
+    def lent(self, op: Operation, peer: int, ordinal: int, transfer: int, frames: Sequence[memoryview]) -> Send:
+        """Await the confirmation of a message that is offered already."""
+        send = Send(op, peer, ordinal, frames, sum(map(len, frames)))
+        send.transfer, send.lent, send.room = transfer, True, KEPT + 8 * len(frames)
+        self.transfers[peer, transfer] = send
+        op.lending.add(send)
         return send
 
     def ask(self, send: Send, *, lend: bool = False) -> None:

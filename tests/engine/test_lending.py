@@ -17,6 +17,7 @@ from ringcast.engine.slots import ArraySlots
 from ringcast.engine.task import Task, begin
 from ringcast.errors import PeerFailed
 from ringcast.ops import Array
+from ringcast.protocol.operations import Operation, Send
 from ringcast.schedules.schedule import Combine, Copy, Local, Merge, Schedule, Slots, Step, untouched
 from ringcast.wire.call import Call
 from support.any_order import AnyOrder
@@ -181,3 +182,14 @@ def test_rounds_go_on_where_some_ranks_lend_and_others_grant(p: int) -> None:
 
     for seed in range(3, 83, 4):
         assert AnyOrder(p, seed).run(work) == [None] * p
+
+
+def test_the_rest_of_a_round_waits_for_no_reader_of_its_own_message() -> None:
+    """That reader may be in the same round, and wait for this rank: only the next rounds wait."""
+    op, schedule = Operation(1, 16, Call("bcast"), False, 1), Given(0, [])
+    data, frame = np.zeros(4), memoryview(bytes(8))
+    steps = [Step(1, (0,), 1, (1,), local=(Copy(0, 2),)), Step(None, (), 1, (0,))]
+    lent = {Send(op, 1, 0, [frame], 8): (0,)}
+    op.lending.update(lent)
+    exchanges = execute(steps, ArraySlots(data, schedule, (4,), SUM), op, sent=True, lent=lent)
+    assert [next(exchanges).settle, next(exchanges).settle] == [False, True]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ringcast.protocol.lane import Move
 from ringcast.transports.memory.segment import AT_FUTEX, AT_PIPE, AWAKE, RING
 from support import needs
 from support.lane_ends import BUILDS, LaneEnds, Make, makes
@@ -186,7 +187,7 @@ def test_a_writer_that_waits_for_room_is_woken(make: Make, aside: ThreadPoolExec
 def test_nothing_comes_or_goes_when_it_is_closed(make: Make, build: str) -> None:
     before = mapped()
     ends = make(build, build)
-    program = ends.lanes[0].prepare([((), 1, 0, ((0, 1),), -1, 0, (), ())], bytearray(8))
+    program = ends.lanes[0].prepare([Move((), 1, 0, ((0, 1),), -1, 0, (), ())], bytearray(8))
     assert ends.put(0, 1, b"x")
     ends.transports[1].close()
     assert ends.take(1, 0, 1, patience(LONG)) is None

@@ -142,7 +142,7 @@ class ShmTransport:
 
     def attach(self, compiled: CompiledLane) -> bool:
         own = self._own
-        words = own.tails, own.heads, own.wanting, own.rings, own.state, own.bell
+        words = own.tails, own.heads, own.wanting, own.returns, own.rings, own.state, own.bell
         compiled.map(*words, self._put_in, self._taken_out)
         for peer, link in self._links.items():
             compiled.link(peer, *link.memory)
@@ -419,16 +419,19 @@ class _Link:
 
     @property
     def memory(self) -> tuple[object, ...]:
-        """The words, the ring and the pipe, as a compiled lane takes them."""
+        """The words, the ring, the pipe and the process, as a compiled lane takes them."""
         tables, here = self._segment, slice(self._rank, self._rank + 1)
         return (
             tables.tails[here],
             tables.heads[here],
             self._ring,
             tables.left,
+            tables.returns,
             tables.state,
             tables.bell,
             self._pipe,
+            self._process,
+            self.card.pid,
         )
 
     def put_queued(self, fence: threading.Lock) -> bool:
