@@ -17,12 +17,14 @@ from ringcast.ops import Array, Op
 from ringcast.protocol.lane import Call, Lane, Move, Pieces
 from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Slots, Step, untouched
 from ringcast.wire.header import EAGER_IN_COLLECTIVES
+from ringcast.wire.joined import prefix
 
 MOST = 64 << 10  # bytes of data whose messages are eager …
 MOST_OFFERED = 2 << 20  # … and of data that are offered; more would take longer to copy twice than is saved
 KEPT = 64  # programs of a rank
 MOST_LENT = 64  # offers of a program that are not confirmed …
 PIECES = 64  # … and pieces of one of them, as the compiled lane has room for
+SIZES = prefix(EAGER_IN_COLLECTIVES // TINY)  # bytes of the sizes of all frames of an eager message, at most
 NOTHING = np.dtype(np.uint8)  # of data that are none
 ALIGNED = 64  # bytes: places of slots that are not part of the data are multiples of this
 
@@ -49,15 +51,19 @@ class Program:
         starts = [0]
         for size in sizes:
             starts.append(-(-(starts[-1] + size * dtype.itemsize) // ALIGNED) * ALIGNED)
-        memory = np.zeros(starts[-1] + ALIGNED, np.uint8)
+        whole = starts[-1] + SIZES * len(steps)
+        memory = np.zeros(whole + ALIGNED, np.uint8)
         skip = -memory.ctypes.data % ALIGNED
-        space = memory[skip : skip + starts[-1]]
+        space = memory[skip : skip + whole]
         self.views = [
             space[at : at + size * dtype.itemsize].view(dtype) for at, size in zip(starts, sizes, strict=False)
         ]
         flat = _Flat(layout, dtype.itemsize, starts, space, dtype, op, granted, programs.offers)
         sent, received = Counter[int](), Counter[int]()
-        self.moves = _settled(steps, [flat.move(step, sent, received) for step in steps])
+        places = range(starts[-1], whole, SIZES)
+        self.moves = _settled(
+            steps, [flat.move(step, sent, received, at) for step, at in zip(steps, places, strict=True)]
+        )
         self._steps, self._space = steps, space
         self._writes = any(move.recv or move.before for move in self.moves)  # else the data may be read-only
         self.prepared = programs.lane.prepare(self.moves, space)
@@ -97,10 +103,11 @@ class _Flat(NamedTuple):
     granted: bool  # no message is eager
     lends: bool  # whether messages can be offered
 
-    def move(self, step: Step, sent: Counter[int], received: Counter[int]) -> Move:
+    def move(self, step: Step, sent: Counter[int], received: Counter[int], sizes: int) -> Move:
+        """Return a step; at `sizes` is room for the sizes of the frames of its message."""
         before = tuple(self._local(local) for local in step.local) if self.layout is not None else ()
         out = into = -1
-        ordinal = arriving = 0
+        ordinal = arriving = joined = 0
         offers = fetches = False
         pieces: Pieces = ()
         places: Pieces = ()
@@ -108,6 +115,9 @@ class _Flat(NamedTuple):
         if step.send_to is not None:
             out, pieces = step.send_to, self._pieces(step.send)
             offers = self._offers(pieces)
+            if not offers and len(pieces) > 1 and not _packed(pieces):
+                joined = len(pieces)
+                pieces = ((sizes, self._join(pieces, sizes)), *pieces)
             ordinal = sent[out]
             sent[out] += 1
         if step.recv_from is not None:
@@ -117,21 +127,23 @@ class _Flat(NamedTuple):
             received[into] += 1
             if step.accept is not STORE and self.layout is not None:
                 places, after = self._combined(step, places)
-        return Move(before, out, ordinal, pieces, into, arriving, places, after, offers, fetches)
+        return Move(before, out, ordinal, pieces, into, arriving, places, after, offers, fetches, joined=joined)
 
     def _offers(self, pieces: Pieces) -> bool:
         """Return whether a message is offered, and not sent eagerly; refuse one that programs cannot have."""
         size = sum(size for _, size in pieces)
         offered = self.granted or size > EAGER_IN_COLLECTIVES
-        joined = len(pieces) > 1 and size < TINY * len(pieces)  # the engine packs them into one frame
         if offered:
-            fits = self.lends and not joined and bool(pieces) and all(size for _, size in pieces)
-            expressible = fits and len(pieces) <= PIECES
-        else:
-            expressible = joined or len(pieces) < 2
-        if not expressible:
-            raise Inexpressible
+            fits = self.lends and bool(pieces) and all(size for _, size in pieces) and len(pieces) <= PIECES
+            if not fits or _packed(pieces):
+                raise Inexpressible
         return offered
+
+    def _join(self, pieces: Pieces, at: int) -> int:
+        """Write the sizes of frames that are joined, and return how many bytes these are."""
+        sizes = np.array([size for _, size in pieces], "<u4").view(np.uint8)
+        self.memory[at : at + len(sizes)] = sizes
+        return len(sizes)
 
     def _pieces(self, slots: Slots) -> Pieces:
         if self.layout is None:
@@ -219,6 +231,11 @@ def _made(programs: Programs, steps: Sequence[Step], slots: ArraySlots | NoSlots
         return Program(programs, steps, slots.layout, slots.data.dtype, slots.op, granted)
     except Inexpressible:
         return None
+
+
+def _packed(pieces: Pieces) -> bool:
+    """Return whether the engine packs pieces of a message into one frame."""
+    return len(pieces) > 1 and sum(size for _, size in pieces) < TINY * len(pieces)
 
 
 def _settled(steps: Sequence[Step], moves: Iterable[Move]) -> list[Move]:

@@ -29,6 +29,7 @@
 #define RETURNS 512
 #define AFRESH ((uint64_t)5 << 18)
 #define HEADER 64
+#define SIZED 4 /* bytes before the frames that are joined in a payload, for each of them */
 #define OFFERS 64 /* offers of a program that are not confirmed yet */
 #define PIECES 64 /* pieces of memory of a message that is lent */
 #define FEWEST 64 /* looks before a wait, each of which lets others run … */
@@ -288,6 +289,7 @@ static int numbers(PyObject *const *args, uint64_t *found, int count)
 
 typedef struct {
     uint64_t peer, context, number, ordinal, fingerprint;
+    uint64_t joined; /* frames that are joined in the payload; 0: it is one, or none */
 } Name;
 
 typedef struct {
@@ -297,8 +299,9 @@ typedef struct {
 typedef struct {
     uint64_t sizes[3]; /* of the frames */
     int count, lent;
-    const unsigned char *payload; /* behind the header */
-    uint64_t header[8], next; /* `next`: the head behind the message */
+    const unsigned char *payload; /* behind the header, and in an eager message behind the sizes of joined frames */
+    uint64_t header[8], next;     /* `next`: the head behind the message */
+    uint64_t length, cost;        /* of an eager message: bytes of its frames, and of credit */
 } Message;
 
 /* Return the place of a message in this rank's ring at a peer, and put the tail behind it into `tail`; NULL if there is
@@ -360,23 +363,24 @@ static const Link *link_to(Lane *self, uint64_t peer)
 
 static int send_message(Lane *self, const Name *name, const unsigned char *memory, const Piece *pieces, Py_ssize_t count)
 {
-    uint64_t peer = name->peer, length = 0, tail;
+    uint64_t peer = name->peer, joined = name->joined, length = 0, tail;
     const Link *link = link_to(self, peer);
     for (Py_ssize_t i = 0; i < count; i++)
         length += pieces[i].size;
-    if (!link || length > RING || self->spent[peer] + HEADER + length > self->each)
+    uint64_t frames = length - joined * SIZED, spent = self->spent[peer] + HEADER + frames + joined * self->request;
+    if (!link || length > RING || joined > length / SIZED || spent > self->each)
         return 0;
     unsigned char *place = reserve(link, HEADER + length, &tail);
     if (!place)
         return 0;
     store_word(place, (uint64_t)1 << FRAMES | (HEADER + length));
-    place = add_header(self, place + 8, self->eager, name, !length && count, length, self->owed[peer]);
+    place = add_header(self, place + 8, self->eager, name, joined ? joined : !length && count, frames, self->owed[peer]);
     for (Py_ssize_t i = 0; i < count; place += pieces[i++].size)
         memcpy(place, memory + pieces[i].at, pieces[i].size);
-    self->spent[peer] += HEADER + length;
+    self->spent[peer] = spent;
     self->owed[peer] = 0;
     self->posted[peer]++;
-    *self->payload += length;
+    *self->payload += frames;
     publish(self, peer, tail);
     return 1;
 }
@@ -496,19 +500,41 @@ static int named(Lane *self, const Name *name, uint64_t mark, uint64_t length, c
            words[7] == name->fingerprint;
 }
 
-/* Take the message if it is the predicted one, of `total` bytes or, if that is negative, of any: the caller has its
- * payload. */
-static int is_eager(Lane *self, const Name *name, int64_t total, const Message *message)
+/* Find the frames that are joined in the payload; 0 if there are none. */
+static int divide(Message *message, uint64_t frames)
 {
-    uint64_t peer = name->peer, size = message->sizes[0], length = size - HEADER;
-    return message->count == 1 && (total < 0 || length == (uint64_t)total) &&
-           named(self, name, self->eager, length, message) && message->header[4] >> 32 <= (length == 0) &&
-           self->owed[peer] + size < self->most_owed && self->held[peer] + size <= self->each + HEADER;
+    uint32_t size;
+    uint64_t rest = message->length;
+    if (frames > rest / SIZED)
+        return 0;
+    rest -= frames * SIZED;
+    message->length = rest;
+    for (uint64_t i = 0; i < frames; i++, rest -= size) {
+        memcpy(&size, message->payload + i * SIZED, SIZED);
+        if (size > rest)
+            return 0;
+    }
+    message->payload += frames * SIZED;
+    return !rest;
+}
+
+/* Return whether the message is the predicted one, of `total` bytes or, if that is negative, of any in one frame. */
+static int is_eager(Lane *self, const Name *name, int64_t total, Message *message)
+{
+    uint64_t peer = name->peer, frames = message->header[4] >> 32, joined = frames > 1 ? frames : 0;
+    message->length = message->sizes[0] - HEADER;
+    if (message->count != 1 || (joined && (total < 0 || !divide(message, joined))))
+        return 0;
+    message->cost = HEADER + message->length + joined * self->request;
+    return (total < 0 || message->length == (uint64_t)total) &&
+           named(self, name, self->eager, message->length, message) && (joined || frames <= (message->length == 0)) &&
+           self->owed[peer] + message->cost < self->most_owed &&
+           self->held[peer] + message->cost <= self->each + HEADER;
 }
 
 static void take_eager(Lane *self, uint64_t peer, const Message *message)
 {
-    self->owed[peer] += message->sizes[0];
+    self->owed[peer] += message->cost;
     matched(self, peer, message);
 }
 
@@ -565,7 +591,8 @@ static int confirms(Lane *self, const Name *name, const Message *message)
 {
     for (int i = 0; i < self->offered; i++) {
         Offer *offer = &self->offers[i];
-        Name its = {name->peer, name->context, name->number, offer->ordinal, name->fingerprint};
+        Name its = *name;
+        its.ordinal = offer->ordinal;
         if (offer->peer != name->peer || message->count != 1 || message->sizes[0] != HEADER ||
             message->header[4] >> 32 != offer->transfer || message->header[6] || !named(self, &its, self->done, 0, message))
             continue;
@@ -593,21 +620,24 @@ static int settle(Lane *self, const Name *name, double patience)
 {
     Message message;
     while (self->offered) {
-        Name its = {self->offers[0].peer, name->context, name->number, 0, name->fingerprint};
+        Name its = *name;
+        its.peer = self->offers[0].peer;
         if (!look(self, its.peer, patience, &message) || !confirms(self, &its, &message))
             return 0;
     }
     return 1;
 }
 
-/* put(peer, context, number, ordinal, fingerprint, payload) */
+/* put(peer, context, number, ordinal, fingerprint, payload, joined = 0) */
 static PyObject *lane_put(Lane *self, PyObject *const *args, Py_ssize_t count)
 {
-    uint64_t n[5];
+    uint64_t n[5], joined = 0;
     Py_buffer payload = {.len = 0};
-    if (count != 6 || !numbers(args, n, 5))
-        return count == 6 ? NULL : PyErr_Format(PyExc_TypeError, "6 arguments, not %zd", count);
-    Name name = {n[0], n[1], n[2], n[3], n[4]};
+    if (count < 6 || count > 7)
+        return PyErr_Format(PyExc_TypeError, "6 arguments or 7, not %zd", count);
+    if (!numbers(args, n, 5) || !numbers(args + 6, &joined, count - 6))
+        return NULL;
+    Name name = {n[0], n[1], n[2], n[3], n[4], joined};
     if (args[5] == Py_None)
         return PyBool_FromLong(send_message(self, &name, NULL, NULL, 0));
     if (PyObject_GetBuffer(args[5], &payload, PyBUF_SIMPLE) < 0)
@@ -625,14 +655,14 @@ static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
     Message message;
     if (count != 7 || !numbers(args, n, 5))
         return count == 7 ? NULL : PyErr_Format(PyExc_TypeError, "7 arguments, not %zd", count);
-    Name name = {n[0], n[1], n[2], n[3], n[4]};
+    Name name = {n[0], n[1], n[2], n[3], n[4], 0};
     long long total = PyLong_AsLongLong(args[5]);
     double patience = PyFloat_AsDouble(args[6]);
     if (PyErr_Occurred())
         return NULL;
     if (!look(self, name.peer, patience, &message) || !is_eager(self, &name, total, &message))
         Py_RETURN_NONE;
-    PyObject *data = PyBytes_FromStringAndSize((const char *)message.payload, message.sizes[0] - HEADER);
+    PyObject *data = PyBytes_FromStringAndSize((const char *)message.payload, message.length);
     if (data)
         take_eager(self, name.peer, &message);
     return data;
@@ -642,7 +672,7 @@ static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
 
 typedef struct {
     int64_t send_to, recv_from;
-    uint64_t send_ordinal, recv_ordinal, total;
+    uint64_t send_ordinal, recv_ordinal, joined, total;
     Piece *send, *recv;
     Py_ssize_t sends, recvs;
     PyObject *before, *after; /* tuples of (function, arguments, arguments by name) */
@@ -692,17 +722,19 @@ static Piece *pieces_of(PyObject *tuple, Py_ssize_t *count, uint64_t *total, uin
 static int fill_move(Move *move, PyObject *tuple, uint64_t limit)
 {
     PyObject *send, *recv;
-    uint64_t ignored = 0;
-    unsigned long long out, in;
+    uint64_t bytes = 0;
+    unsigned long long out, joined, in;
     long long to, from;
-    if (!PyArg_ParseTuple(tuple, "O!LKO!LKO!O!ppp", &PyTuple_Type, &move->before, &to, &out, &PyTuple_Type, &send, &from,
-                          &in, &PyTuple_Type, &recv, &PyTuple_Type, &move->after, &move->offers, &move->fetches,
-                          &move->settles))
+    if (!PyArg_ParseTuple(tuple, "O!LKO!LKO!O!pppK", &PyTuple_Type, &move->before, &to, &out, &PyTuple_Type, &send,
+                          &from, &in, &PyTuple_Type, &recv, &PyTuple_Type, &move->after, &move->offers,
+                          &move->fetches, &move->settles, &joined))
         return 0;
-    move->send_to = to, move->recv_from = from, move->send_ordinal = out, move->recv_ordinal = in;
-    move->send = pieces_of(send, &move->sends, &ignored, limit);
+    move->send_to = to, move->recv_from = from, move->send_ordinal = out, move->recv_ordinal = in, move->joined = joined;
+    move->send = pieces_of(send, &move->sends, &bytes, limit);
     move->recv = move->send ? pieces_of(recv, &move->recvs, &move->total, limit) : NULL;
-    return move->recv != NULL;
+    if (move->recv && joined > bytes / SIZED)
+        PyErr_SetString(PyExc_ValueError, "joined frames without room for their sizes");
+    return move->recv && !PyErr_Occurred();
 }
 
 /* prepare(moves, memory) */
@@ -755,7 +787,7 @@ static int make_calls(PyObject *calls)
 static int sent(Lane *self, Program *program, const Name *call, Py_ssize_t i)
 {
     const Move *move = &program->moves[i];
-    Name name = {move->send_to, call->context, call->number, move->send_ordinal, call->fingerprint};
+    Name name = {move->send_to, call->context, call->number, move->send_ordinal, call->fingerprint, move->joined};
     if (move->send_to < 0)
         return 1;
     if (move->offers)
@@ -765,7 +797,7 @@ static int sent(Lane *self, Program *program, const Name *call, Py_ssize_t i)
 
 static int received(Lane *self, Program *program, const Name *call, const Move *move, double patience)
 {
-    Name name = {move->recv_from, call->context, call->number, move->recv_ordinal, call->fingerprint};
+    Name name = {move->recv_from, call->context, call->number, move->recv_ordinal, call->fingerprint, 0};
     unsigned char *memory = program->memory.buf;
     Message message;
     if (move->recv_from < 0)

@@ -22,6 +22,7 @@ class Lane:
         ordinal: int,
         fingerprint: int,
         payload: bytes | bytearray | memoryview | None,
+        joined: int = 0,
         /,
     ) -> bool: ...
     def take(

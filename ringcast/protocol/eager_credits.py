@@ -47,9 +47,10 @@ class EagerCredits:
         left = self.spent[peer] - credit
         self.spent[peer] = left if left > 0 else 0
 
-    def matched_at_once(self, peer: int, length: int) -> bool:
-        """Owe the credit of a message that has just come and is matched; False: it has to be given back at once."""
-        size = cost(length, 0)
+    def matched_at_once(self, peer: int, size: int) -> bool:
+        """Owe the credit of a message of this cost that has just come and is matched; False: it has to be given back at
+        once.
+        """
         owed = self.owed[peer] + size
         if owed >= self.most_owed or self.held[peer] + size > self.each + SIZE:
             return False

@@ -17,6 +17,7 @@ from ringcast.protocol.outbox import Outbox
 from ringcast.protocol.sending import MOST_OFFERED
 from ringcast.transports.base import Frame, Lanes
 from ringcast.wire.header import DONE, EAGER, OFFER, PAIR, RTS, SIZE, VERSION, pack_fields, unpack_fields
+from ringcast.wire.joined import prefix, split
 
 ANY_SIZE = -1  # in place of a number of bytes
 
@@ -43,21 +44,34 @@ class Move(NamedTuple):
     offers: bool = False
     fetches: bool = False
     settles: bool = False
+    joined: int = 0  # frames that are joined in the pieces to send, the first of which has their sizes; 0: one frame
 
 
 class Lane(Protocol):
     """The predicted messages of one rank to and from all others."""
 
     def put(
-        self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, payload: Frame | None, /
+        self,
+        peer: int,
+        context: int,
+        number: int,
+        ordinal: int,
+        fingerprint: int,
+        payload: Frame | None,
+        joined: int = 0,
+        /,
     ) -> bool:
-        """Send a message of one frame, or of none; False, and nothing has changed, if it cannot go eagerly now."""
+        """Send a message of one frame or of none, or of so many that are `joined`, behind their sizes, in the payload.
+
+        Returns False, and nothing has changed, if it cannot go eagerly now.
+        """
 
     def take(
         self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, total: int, patience: float, /
     ) -> bytes | None:
         """Receive the next message of `peer`, of `total` bytes or of ANY_SIZE, waiting for `patience` seconds at most.
 
+        One of ANY_SIZE has one frame at most; others may have several, which are returned as one.
         None, and nothing has changed, if none has come, or another one, or if anything else needs the engine.
         """
 
@@ -99,16 +113,24 @@ class PythonLane:
         self._outbox, self._eager_credits = outbox, eager_credits
 
     def put(
-        self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, payload: Frame | None, /
+        self,
+        peer: int,
+        context: int,
+        number: int,
+        ordinal: int,
+        fingerprint: int,
+        payload: Frame | None,
+        joined: int = 0,
+        /,
     ) -> bool:
-        ledger, total = self._ledger, 0 if payload is None else len(payload)
-        if not self._eager_credits.spend(peer, total, 0):
+        ledger, total = self._ledger, 0 if payload is None else len(payload) - prefix(joined)
+        if not self._eager_credits.spend(peer, total, joined):
             return False
-        sent, joined = ledger.sent[peer], 0 if total or payload is None else 1
+        sent, frames = ledger.sent[peer], joined or (0 if total or payload is None else 1)
         name = VERSION, EAGER, 0, self._rank, self._nonce, context, number, ordinal
-        header = pack_fields(*name, sent & PAIR, joined, total, ledger.owed[peer], fingerprint)
+        header = pack_fields(*name, sent & PAIR, frames, total, ledger.owed[peer], fingerprint)
         if not self._lanes.put(peer, b"".join((header, payload)) if payload is not None else header):
-            ledger.spent[peer] -= cost(total, 0)
+            ledger.spent[peer] -= cost(total, joined)
             return False
         ledger.owed[peer] = 0
         ledger.sent[peer] = sent + 1
@@ -122,17 +144,17 @@ class PythonLane:
         frame = self._lanes.head(peer, patience)
         if frame is None or len(frame) < SIZE:
             return None
-        ledger, seen, size = self._ledger, self._ledger.seen[peer], len(frame) - SIZE
+        ledger, seen = self._ledger, self._ledger.seen[peer]
         *name, pair, joined, length, credit, theirs = unpack_fields(frame)
         if (
             name != [VERSION, EAGER, 0, peer, self._nonce, context, number, ordinal]
-            or (pair, length, theirs) != (seen & PAIR, size, fingerprint)
-            or joined > (not length)
+            or (pair, theirs) != (seen & PAIR, fingerprint)
             or total not in (length, ANY_SIZE)
-            or not self._eager_credits.matched_at_once(peer, length)
+            or (data := _data(frame[SIZE:], joined, length)) is None
+            or (joined > 1 and total == ANY_SIZE)
+            or not self._eager_credits.matched_at_once(peer, cost(length, joined))
         ):
             return None
-        data = bytes(frame[SIZE:])
         self._lanes.release(peer)
         ledger.seen[peer] = seen + 1
         ledger.matched[peer] += 1
@@ -145,12 +167,12 @@ class PythonLane:
 
     def run(self, program: Any, context: int, number: int, fingerprint: int, patience: float, /) -> int:
         moves, memory = program
-        for i, (before, to, ordinal, pieces, source, arriving, places, after, *_) in enumerate(moves):
+        for i, (before, to, ordinal, pieces, source, arriving, places, after, *_, joined) in enumerate(moves):
             for call, arguments, named in before:
                 call(*arguments, **named)
             if to >= 0:
                 payload = b"".join([memory[at : at + size] for at, size in pieces]) if pieces else None
-                if not self.put(to, context, number, ordinal, fingerprint, payload):
+                if not self.put(to, context, number, ordinal, fingerprint, payload, joined):
                     return 2 * i
             if source >= 0:
                 total = sum([size for _, size in places])
@@ -167,3 +189,14 @@ class PythonLane:
 
     def offered(self) -> Sequence[tuple[int, int]]:
         return ()
+
+
+def _data(payload: memoryview, joined: int, length: int) -> bytes | None:
+    """Return the bytes of the frames of a payload; None if it is not as its header says."""
+    if joined < 2:
+        return bytes(payload) if len(payload) == length and joined <= (not length) else None
+    try:
+        frames = split(payload, joined)
+    except ValueError:
+        return None
+    return b"".join(frames) if sum(map(len, frames)) == length else None

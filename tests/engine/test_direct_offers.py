@@ -128,7 +128,7 @@ def test_results_and_counters_are_those_of_the_engine_wherever_a_program_ends(
         ends.clear()
 
 
-SIZES = (8, 65_536, 65_544, 300_000, MOST_OFFERED, MOST_OFFERED + 8)  # bytes of a value
+SIZES = (8, 65_536, 65_544, 100_000, 300_000, MOST_OFFERED, MOST_OFFERED + 8)  # bytes of a value
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from ringcast.protocol.eager_credits import cost
 from ringcast.protocol.lane import ANY_SIZE
 from ringcast.transports.memory.segment import RING
 from ringcast.wire.header import EAGER, SIZE, VERSION, Header, pack, unpack_fields
+from ringcast.wire.joined import join
 from support import needs
 from support.cases import each
 from support.lane_ends import BUILDS, NONCE, LaneEnds, Make, assert_alike, makes, need
@@ -57,6 +59,53 @@ def room(size: int) -> int:
 
 
 # The same bytes and words as by the engine.
+
+
+JOINED = ((1, 1), (0, 0), (0, 7, 0), (20_000, 20_000, 1), (16_384,) * 4, (1,) * 300)  # sizes of frames
+
+
+@each("sizes, credit", product(JOINED, (0, 72)))
+def test_frames_that_are_joined_are_those_of_the_engine(
+    both: tuple[LaneEnds, LaneEnds], sizes: tuple[int, ...], credit: int
+) -> None:
+    ends, engine = both
+    frames = [message(size, size) or b"" for size in sizes]
+    for each_of in both:
+        each_of.start(0, 1, 0)
+        each_of.ledger(0).owed[1], each_of.ledger(1).spent[0] = credit, 100
+    assert ends.put(0, 1, join(frames), len(frames))
+    engine.send(0, 1, *frames)
+    assert_alike(ends, engine, [(0, 1)])
+    assert refused(ends, lambda: ends.take(1, 0)) is None, "it does not say how the frames are divided"
+    assert refused(ends, lambda: ends.take(1, 0, sum(sizes) + 1)) is None
+    assert ends.take(1, 0, sum(sizes)) == engine.receive(1, 0, sum(sizes)) == b"".join(frames)
+    assert_alike(ends, engine, [])
+    for each_of in both:
+        each_of.ledger(0).spent[1] = each_of.ledger(1).owed[0] = 0
+
+
+@each("at, change", [(0, 1), (4, 1), (7, 128), (11, 1)])
+def test_frames_whose_sizes_do_not_add_up_stay_where_they_are(ends: LaneEnds, at: int, change: int) -> None:
+    ends.start(0, 1, 0)
+    assert ends.put(0, 1, join([b"ab", b"", b"c"]), 3)
+    ends.segment(1).ring(0)[8 + SIZE + at] ^= change
+    assert refused(ends, lambda: ends.take(1, 0, 3)) is None
+    ends.segment(1).ring(0)[8 + SIZE + at] ^= change
+    assert ends.take(1, 0, 3) == b"abc"
+    ends.ledger(0).spent[1] = ends.ledger(1).owed[0] = 0
+
+
+@each("count", [4, 5, 1 << 30, (1 << 32) - 1])
+def test_more_frames_than_there_are_sizes_stay_where_they_are(ends: LaneEnds, count: int) -> None:
+    ends.start(0, 1, 0)
+    assert ends.put(0, 1, join([b"ab", b"", b"c"]), 3)
+    ends.segment(1).ring(0)[8 + 36 : 8 + 40] = struct.pack("<I", count)
+    assert refused(ends, lambda: ends.take(1, 0, 3)) is None
+    assert refused(ends, lambda: ends.take(1, 0, 15)) is None
+    ends.segment(1).heads[0] = ends.segment(1).tails[0]
+    ends.ledger(1).seen[0] += 1
+    ends.ops[1].received[0] = ends.ops[0].sent[1]
+    ends.ledger(0).spent[1] = 0
 
 
 @each("place, size", product(PLACES, SIZES))

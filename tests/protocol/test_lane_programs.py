@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ringcast.protocol.eager_credits import cost
 from ringcast.protocol.lane import Move, Pieces
 from ringcast.wire.header import SIZE, unpack
 from support import needs
@@ -173,6 +175,26 @@ def test_a_message_of_no_piece_is_of_no_frame(make: Make, build: str, sent: Piec
     assert run(ends, 0, [Move((), 1, 0, sent, -1, 0, (), ())], memory) == 2
     assert unpack(ends.ring(0, 1)[8 : 8 + SIZE]).transfer == joined
     assert run(ends, 1, [Move((), -1, 0, (), 0, 0, sent, ())], memory) == 2
+
+
+@each("builds", [("python",) * 2, ("compiled",) * 2, ("python", "compiled"), ("compiled", "python")])
+def test_frames_that_are_joined_come_as_the_bytes_that_they_are(make: Make, builds: tuple[str, str]) -> None:
+    """Their sizes are in the first piece; what comes is divided otherwise."""
+    ends, memory, theirs = make(*builds), bytearray(MEMORY), bytearray(MEMORY)
+    memory[:8], memory[100:103], memory[200:207] = struct.pack("<2I", 3, 7), b"abc", b"defghij"
+    move = Move((), 1, 0, ((0, 8), (100, 3), (200, 7)), -1, 0, (), (), joined=2)
+    assert run(ends, 0, [move], memory) == 2
+    assert run(ends, 1, [Move((), -1, 0, (), 0, 0, ((5, 1), (9, 9)), ())], theirs) == 2
+    assert theirs[5:6] + theirs[9:18] == b"abcdefghij"
+    assert ends.ledger(0).spent[1] == ends.ledger(1).owed[0] == cost(10, 2)
+    assert ends.protocols[0].payload[0] == 10
+
+
+def test_the_compiled_lane_takes_no_joined_frames_without_room_for_their_sizes(make: Make) -> None:
+    ends = make("compiled", "compiled")
+    with pytest.raises(ValueError, match="joined"):
+        ends.lanes[0].prepare([Move((), 1, 0, ((0, 11),), -1, 0, (), (), joined=3)], bytearray(MEMORY))
+    assert not ends.put(0, 1, b"12345678901", 3)
 
 
 @pytest.mark.parametrize("place", [(MEMORY, 1), (MEMORY - 1, 2), (1, MEMORY), ((1 << 64) - 1, 2), (-1, 1)])

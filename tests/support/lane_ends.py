@@ -47,10 +47,10 @@ class LaneEnds:
         assert isinstance(opened, lane.PythonLane) == (build == "python")
         return opened
 
-    def put(self, rank: int, peer: int, payload: Frame | None) -> bool:
+    def put(self, rank: int, peer: int, payload: Frame | None, joined: int = 0) -> bool:
         op = self.ops[rank]
         ordinal = op.sent.get(peer, 0)
-        done = self.lanes[rank].put(peer, op.context, op.number, ordinal, op.fingerprint, payload)
+        done = self.lanes[rank].put(peer, op.context, op.number, ordinal, op.fingerprint, payload, joined)
         op.sent[peer] = ordinal + done
         return done
 
@@ -61,8 +61,8 @@ class LaneEnds:
         op.received[peer] = ordinal + (data is not None)
         return data
 
-    def send(self, rank: int, peer: int, payload: Frame | None) -> None:
-        self.protocols[rank].send(self.ops[rank], peer, [] if payload is None else [memoryview(payload)])
+    def send(self, rank: int, peer: int, *frames: Frame | None) -> None:
+        self.protocols[rank].send(self.ops[rank], peer, [memoryview(frame) for frame in frames if frame is not None])
         self.endpoints[rank].flush()
 
     def receive(self, rank: int, peer: int, total: int) -> bytes:
