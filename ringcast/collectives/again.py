@@ -66,22 +66,16 @@ class Again:
 
     def _failed(self, op: Operation, error: BaseException) -> Steps[None]:
         """Fail as a call does whose operator has raised."""
-        self._adopt(op)
+        self._group.endpoint.adopt(op)
         raise error
         yield
 
     def _rest(self, op: Operation, end: direct.End) -> Steps[None]:
         """Run the rest of the steps on the program's memory."""
-        self._adopt(op)
+        self._group.endpoint.adopt(op)
         _, todo = self._stage.prepared(self._group)
         yield from execute(todo, self._slots, op, **end._asdict())
         self._group.endpoint.end(op)
-
-    def _adopt(self, op: Operation) -> None:
-        endpoint = self._group.endpoint
-        assert endpoint.running is not None, "the rest of a call is a call"
-        endpoint.protocol.adopt(op)
-        endpoint.running.operation = op
 
 
 def learn(group: Group, key: object, stage: StagePlan, slots: Any, op: Op | None = None) -> Again | None:

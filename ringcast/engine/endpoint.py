@@ -149,6 +149,12 @@ class Endpoint:
         self.recorder.begin(op, record)
         return op
 
+    def adopt(self, op: Operation) -> None:
+        """Go on with an operation that is recorded, but not begun: the stage of the call whose steps run now."""
+        assert self.running is not None, "the rest of a call is a call"
+        self.protocol.adopt(op)
+        self.running.operation = op
+
     def _record_unbegun(self, context: int, call: Call, record: bytes, error: RingcastError) -> None:
         """Record a call that comes after a mismatch of others, so that the launcher can name the odd one."""
         assert self.running is not None

@@ -59,6 +59,14 @@ typedef struct {
 } Offer;
 
 typedef struct {
+    uint64_t sizes[3]; /* of the frames */
+    int count, lent;
+    const unsigned char *payload; /* behind the header, and in an eager message behind the sizes of joined frames */
+    uint64_t header[8], next;     /* `next`: the head behind the message */
+    uint64_t length, cost;        /* of an eager message: bytes of its frames, and of credit */
+} Message;
+
+typedef struct {
     PyObject_HEAD
     uint64_t rank, size, nonce;
     uint64_t eager, offer, done; /* the first four bytes of such a header */
@@ -71,6 +79,7 @@ typedef struct {
     Link *links;
     Offer offers[OFFERS];
     int offered;
+    Message found; /* by the last `lane_look` */
     uint32_t rung;
     int looks, crowded; /* looks before the next wait; waits that are to come without any */
     atomic_int waits, closed; /* whether a thread is in `rest`; it leaves when this is closed by another one */
@@ -295,14 +304,6 @@ typedef struct {
 typedef struct {
     uint64_t at, size;
 } Piece;
-
-typedef struct {
-    uint64_t sizes[3]; /* of the frames */
-    int count, lent;
-    const unsigned char *payload; /* behind the header, and in an eager message behind the sizes of joined frames */
-    uint64_t header[8], next;     /* `next`: the head behind the message */
-    uint64_t length, cost;        /* of an eager message: bytes of its frames, and of credit */
-} Message;
 
 /* Return the place of a message in this rank's ring at a peer, and put the tail behind it into `tail`; NULL if there is
  * no room now. */
@@ -668,6 +669,44 @@ static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
     return data;
 }
 
+/* look(peer, context, tag, fingerprint, joined, patience): `tag` -1 for any */
+static PyObject *lane_look(Lane *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t n[2], m[2];
+    Message *found = &self->found;
+    if (count != 6)
+        return PyErr_Format(PyExc_TypeError, "6 arguments, not %zd", count);
+    long long tag = PyLong_AsLongLong(args[2]), total = -1;
+    double patience = PyFloat_AsDouble(args[5]);
+    if (PyErr_Occurred() || !numbers(args, n, 2) || !numbers(args + 3, m, 2))
+        return NULL;
+    Name name = {n[0], n[1], 0, tag, m[0], m[1]};
+    if (!look(self, name.peer, patience, found))
+        Py_RETURN_NONE;
+    const char *message = (const char *)found->payload - HEADER;
+    uint64_t frames = found->header[4] >> 32, before = HEADER + name.joined * SIZED;
+    if (name.joined ? frames != name.joined || found->sizes[0] < before : frames > 1)
+        Py_RETURN_NONE;
+    if (name.joined)
+        total = found->sizes[0] - before;
+    if (tag < 0)
+        name.ordinal = found->header[3] >> 32;
+    if (!is_eager(self, &name, total, found))
+        Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize(message, found->sizes[0]);
+}
+
+/* accept(peer) */
+static PyObject *lane_accept(Lane *self, PyObject *number)
+{
+    uint64_t peer;
+    if (!numbers(&number, &peer, 1))
+        return NULL;
+    if (peer < self->size && self->rings)
+        take_eager(self, peer, &self->found);
+    Py_RETURN_NONE;
+}
+
 /* Programs. */
 
 typedef struct {
@@ -865,6 +904,8 @@ static PyMethodDef methods[] = {
     {"link", (PyCFunction)lane_link, METH_VARARGS, "Use the words and the ring of this rank in a peer's segment."},
     {"put", (PyCFunction)(void (*)(void))lane_put, METH_FASTCALL, "Send a message; False if it cannot go now."},
     {"take", (PyCFunction)(void (*)(void))lane_take, METH_FASTCALL, "Receive a message; None if it has not come."},
+    {"look", (PyCFunction)(void (*)(void))lane_look, METH_FASTCALL, "Return a message that stays there, or None."},
+    {"accept", (PyCFunction)lane_accept, METH_O, "Receive the message that `look` has returned."},
     {"prepare", (PyCFunction)lane_prepare, METH_VARARGS, "Return a program that `run` takes."},
     {"run", (PyCFunction)(void (*)(void))lane_run, METH_FASTCALL, "Run a program; return how far it came."},
     {"offered", (PyCFunction)lane_offered, METH_NOARGS, "Return the offers of the last run that are not confirmed."},

@@ -118,7 +118,7 @@ class Context:
         """
         if p2p:
             op = Operation(context, P2P, call, granted, align, site)
-            self.exchanges.add(op)
+            self.adopt(op)
             return op, []
         number = self.next_number if after is None else after.number + 1
         assert after is None or number % STAGES, f"a call with more than {STAGES} stages"
@@ -136,7 +136,12 @@ class Context:
         return STAGES * (self.calls % CALLS + 1)
 
     def adopt(self, op: Operation) -> None:
-        """Take note that an operation is under way: the first one of the next call, or the next one of its call."""
+        """Take note that an operation is under way: the first one of the next call, or the next one of its call; or a
+        point-to-point one.
+        """
+        if op.number == P2P:
+            self.exchanges.add(op)
+            return
         call, stage = divmod(op.number, STAGES)
         if not stage:
             self.calls = call

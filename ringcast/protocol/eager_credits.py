@@ -47,15 +47,11 @@ class EagerCredits:
         left = self.spent[peer] - credit
         self.spent[peer] = left if left > 0 else 0
 
-    def matched_at_once(self, peer: int, size: int) -> bool:
-        """Owe the credit of a message of this cost that has just come and is matched; False: it has to be given back at
-        once.
+    def may_match(self, peer: int, size: int) -> bool:
+        """Return whether a message of this cost, which has just come, may be matched now: it is within its sender's
+        credit, and does not make that so much that it has to be given back at once.
         """
-        owed = self.owed[peer] + size
-        if owed >= self.most_owed or self.held[peer] + size > self.each + SIZE:
-            return False
-        self.owed[peer] = owed
-        return True
+        return self.owed[peer] + size < self.most_owed and self.held[peer] + size <= self.each + SIZE
 
     def hold(self, h: Header) -> None:
         """Count an eager message that has arrived, and take back the credit it returns.

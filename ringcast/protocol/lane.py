@@ -1,4 +1,4 @@
-"""Send and receive messages of a collective whose headers are known in advance, but for number and credit.
+"""Send and receive messages whose headers are known in advance, but for number and credit.
 
 The bytes are those of `outbox` and `machine`, and so is each change of the ledger. `_lane.c` is the same, compiled: it
 is used where it is installed, and where ranks share memory. It also offers larger messages where they lie, fetches the
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from ringcast.protocol.compiled import Compiled
 from ringcast.protocol.eager_credits import KEPT, EagerCredits, cost
 from ringcast.protocol.ledger import Ledger
+from ringcast.protocol.matching import ANY
 from ringcast.protocol.outbox import Outbox
 from ringcast.protocol.sending import MOST_OFFERED
 from ringcast.transports.base import Frame, Lanes
-from ringcast.wire.header import DONE, EAGER, OFFER, PAIR, RTS, SIZE, VERSION, pack_fields, unpack_fields
+from ringcast.wire.header import DONE, EAGER, OFFER, P2P, PAIR, RTS, SIZE, VERSION, pack_fields, unpack_fields
 from ringcast.wire.joined import prefix, split
 
 ANY_SIZE = -1  # in place of a number of bytes
@@ -75,6 +76,18 @@ class Lane(Protocol):
         None, and nothing has changed, if none has come, or another one, or if anything else needs the engine.
         """
 
+    def look(
+        self, peer: int, context: int, tag: int, fingerprint: int, joined: int, patience: float, /
+    ) -> bytes | None:
+        """Return the next message of `peer`, header and payload, which stays the next one until `accept`.
+
+        It is point-to-point, with this tag, or with any if that is ANY, and has so many `joined` frames; 0: one, or
+        none. None as for `take`.
+        """
+
+    def accept(self, peer: int, /) -> None:
+        """Receive the message of `peer` that the last `look` has returned."""
+
     def prepare(self, moves: Sequence[Move], memory: Any, /) -> Any:
         """Return a program that `run` takes, with messages from and to this memory."""
 
@@ -111,6 +124,7 @@ class PythonLane:
     ) -> None:
         self._rank, self._nonce, self._ledger, self._lanes = rank, nonce, ledger, lanes
         self._outbox, self._eager_credits = outbox, eager_credits
+        self._found = (0, 0)  # cost of the message that was found last, and the credit that it returns
 
     def put(
         self,
@@ -141,26 +155,54 @@ class PythonLane:
     def take(
         self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, total: int, patience: float, /
     ) -> bytes | None:
-        frame = self._lanes.head(peer, patience)
-        if frame is None or len(frame) < SIZE:
+        found = self._next(peer, context, number, ordinal, fingerprint, patience)
+        if found is None:
             return None
-        ledger, seen = self._ledger, self._ledger.seen[peer]
-        *name, pair, joined, length, credit, theirs = unpack_fields(frame)
-        if (
-            name != [VERSION, EAGER, 0, peer, self._nonce, context, number, ordinal]
-            or (pair, theirs) != (seen & PAIR, fingerprint)
-            or total not in (length, ANY_SIZE)
-            or (data := _data(frame[SIZE:], joined, length)) is None
-            or (joined > 1 and total == ANY_SIZE)
-            or not self._eager_credits.matched_at_once(peer, cost(length, joined))
-        ):
+        _, data, joined = found
+        if total != len(data) if joined > 1 else total not in (len(data), ANY_SIZE):
             return None
+        self.accept(peer)
+        return data
+
+    def look(
+        self, peer: int, context: int, tag: int, fingerprint: int, joined: int, patience: float, /
+    ) -> bytes | None:
+        found = self._next(peer, context, P2P, tag, fingerprint, patience)
+        if found is None or (found[2] != joined if joined else found[2] > 1):
+            return None
+        return bytes(found[0])
+
+    def accept(self, peer: int, /) -> None:
+        ledger, (size, credit) = self._ledger, self._found
         self._lanes.release(peer)
-        ledger.seen[peer] = seen + 1
+        ledger.owed[peer] += size
+        ledger.seen[peer] += 1
         ledger.matched[peer] += 1
         if credit:
             self._eager_credits.take_back(peer, credit)
-        return data
+
+    def _next(
+        self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, patience: float
+    ) -> tuple[memoryview, bytes, int] | None:
+        """Return the next message of `peer`, with the bytes of its frames, and how many are joined; it stays there.
+
+        None if it is not the predicted one, or may not be matched now.
+        """
+        frame = self._lanes.head(peer, patience)
+        if frame is None or len(frame) < SIZE:
+            return None
+        *name, theirs, pair, joined, length, credit, digest = unpack_fields(frame)
+        size = cost(length, joined)
+        if (
+            name != [VERSION, EAGER, 0, peer, self._nonce, context, number]
+            or ordinal not in (theirs, ANY)
+            or (pair, digest) != (self._ledger.seen[peer] & PAIR, fingerprint)
+            or (data := _data(frame[SIZE:], joined, length)) is None
+            or not self._eager_credits.may_match(peer, size)
+        ):
+            return None
+        self._found = size, credit
+        return frame, data, joined
 
     def prepare(self, moves: Sequence[Move], memory: Any, /) -> Any:
         return moves, memoryview(memory)

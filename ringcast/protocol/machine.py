@@ -288,7 +288,7 @@ class Protocol:
         return Operation(context, state.next_number, call, granted, align, site)
 
     def adopt(self, op: Operation) -> None:
-        """Begin an operation of `next_call`, some of whose messages are over."""
+        """Begin an operation of `next_call`, some of whose messages are over, or a point-to-point one."""
         self._contexts[op.context].adopt(op)
 
     def over(self, op: Operation) -> None:
@@ -307,8 +307,28 @@ class Protocol:
             or not self._counters.absent.isdisjoint(state.members or ())
         ):
             return None
-        if self._lane is None:
-            self._lane = open_lane(self.rank, self.nonce, self._ledger, self._outbox, self._eager_credits, lanes)
+        return self._lane or self._open_lane(lanes)
+
+    def message_lane(self, context: int, peer: int, lanes: Lanes, tag: int | None = None) -> Lane | None:
+        """Return the lane of this rank if a message to `peer` may go by it; or, with a `tag` or ANY, one from there."""
+        state = self._contexts.get(context)
+        if (
+            state is None
+            or state.error is not None
+            or state.members is None
+            or self._notices.aborted is not None
+            or self.outbox
+            or self._sending.transfers
+            or self._receiving.transfers
+            or peer in self._counters.absent
+        ):
+            return None
+        if tag is not None and (self._budget.holding or not state.mail.tagged.free((peer, tag))):
+            return None
+        return self._lane or self._open_lane(lanes)
+
+    def _open_lane(self, lanes: Lanes) -> Lane:
+        self._lane = open_lane(self.rank, self.nonce, self._ledger, self._outbox, self._eager_credits, lanes)
         return self._lane
 
     def lent(self, op: Operation, peer: int, ordinal: int, transfer: int, frames: Sequence[memoryview]) -> Send:

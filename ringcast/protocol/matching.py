@@ -96,6 +96,10 @@ class TaggedMailbox(Generic[Posted, Arrived]):
             del self._posted[fit]
         return posted
 
+    def free(self, key: Key) -> bool:
+        """Return whether a receive of one source would meet the next message that fits it: nothing waits before."""
+        return not self._posted and not (self._arrived if ANY in key else key in self._arrived)
+
     def peek(self, key: Key) -> Arrived | None:
         """Return the message that a receive would meet now, and keep it."""
         waiting = self._waiting(key)

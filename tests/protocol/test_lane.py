@@ -6,15 +6,16 @@ import random
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import pytest
 
 from ringcast.protocol.eager_credits import cost
 from ringcast.protocol.lane import ANY_SIZE
+from ringcast.protocol.matching import ANY
 from ringcast.transports.memory.segment import RING
-from ringcast.wire.header import EAGER, SIZE, VERSION, Header, pack, unpack_fields
+from ringcast.wire.header import EAGER, SIZE, VERSION, Header, pack, unpack, unpack_fields
 from ringcast.wire.joined import join
 from support import needs
 from support.cases import each
@@ -198,6 +199,132 @@ def test_a_ring_takes_what_the_engine_could_write_there_and_no_more(
     spent[1] = 0
 
 
+# Messages point-to-point.
+
+
+SEVERAL = ((), (0,), (9,), (16384,), (7, 0), (30, 8), (30, 16354), (1, 2, 3), (0,) * 9)  # sizes of the frames
+
+
+def frames_of(sizes: tuple[int, ...], seed: int = 1) -> list[bytes]:
+    return [random.Random(f"{seed} {number}").randbytes(size) for number, size in enumerate(sizes)]
+
+
+def whole(frames: list[bytes]) -> bytes:
+    """Return the payload of a message, as the protocol describes it."""
+    joined = len(frames) > 1
+    return b"".join([*(len(frame).to_bytes(4, "little") for frame in frames if joined), *frames])
+
+
+def joined_in(frames: Sequence[bytes]) -> int:
+    return len(frames) if len(frames) > 1 else 0
+
+
+@each("place, sizes, wanted", product(PLACES, SEVERAL, (7, ANY)))
+def test_a_message_between_two_ranks_is_that_of_the_engine(
+    both: tuple[LaneEnds, LaneEnds], place: int, sizes: tuple[int, ...], wanted: int
+) -> None:
+    ends, engine = both
+    for each_of in both:
+        each_of.start(0, 1, place)
+    frames = frames_of(sizes, place)
+    assert ends.put_to(0, 1, 7, frames)
+    engine.send_to(0, 1, 7, frames)
+    assert_alike(ends, engine, [(0, 1)])
+    before = ends.words()
+    for _ in range(2):
+        message = ends.look(1, 0, wanted, joined_in(frames))
+        assert message is not None
+        assert message[SIZE:] == whole(frames)
+        assert unpack(message[:SIZE]).ordinal == 7
+        assert ends.words() == before, "it stays where it is"
+    ends.accept(1, 0)
+    assert engine.receive_from(1, 0, wanted) == frames
+    assert_alike(ends, engine, [])
+    for each_of in both:  # as a message back returns it
+        each_of.ledger(0).spent[1] = each_of.ledger(1).owed[0] = 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_messages_between_two_ranks_are_those_of_the_engine(both: tuple[LaneEnds, LaneEnds], seed: int) -> None:
+    """As far as there is credit, as above; a receive of another tag, or of other frames, changes nothing."""
+    ends, engine = both
+    rng, refusals = random.Random(seed), {"put": 0, "look": 0}
+    under_way: dict[int, list[tuple[int, list[bytes]]]] = {0: [], 1: []}
+    for number in range(800):
+        if number % 200 == 0:
+            source, takes = rng.randrange(2), rng.choice((0.2, 0.5, 0.6))
+        rank = 1 - source if under_way[source] and rng.random() < takes else source
+        if rank != source:
+            tag, expected = under_way[source][0]
+            joined = joined_in(expected)
+            for others in (tag + 1, joined), (tag, joined + 2), (ANY, joined + 3):
+                assert ends.look(rank, source, *others) is None
+            wanted = rng.choice((tag, ANY))
+            message = ends.look(rank, source, wanted, joined)
+            if message is None:
+                refusals["look"] += 1
+                size = cost(sum(map(len, expected)), joined)
+                assert ends.ledger(rank).owed[source] + size >= 1 << 19
+                continue
+            assert message[SIZE:] == whole(expected)
+            ends.accept(rank, source)
+            assert engine.receive_from(rank, source, wanted) == under_way[source].pop(0)[1]
+        else:
+            frames = frames_of(rng.choice((*SEVERAL, (30, rng.randrange(16000)), (30, 16354), (16384,))), number)
+            tag = rng.randrange(1 << 32)
+            if not ends.put_to(rank, 1 - rank, tag, frames):
+                refusals["put"] += 1
+                assert ends.ledger(rank).spent[1 - rank] + cost(sum(map(len, frames)), joined_in(frames)) > 1 << 20
+                continue
+            engine.send_to(rank, 1 - rank, tag, frames)
+            under_way[rank].append((tag, frames))
+        assert ends.words() == engine.words()
+    assert_alike(ends, engine)
+    assert all(refusals.values()), refusals
+
+
+@each("sizes", SEVERAL)
+def test_joined_frames_have_their_price(ends: LaneEnds, sizes: tuple[int, ...]) -> None:
+    """To the last byte, where they are sent and where they are received."""
+    frames = frames_of(sizes)
+    needed, joined = cost(sum(sizes), joined_in(frames)), joined_in(frames)
+    spent, owed, held = ends.ledger(0).spent, ends.ledger(1).owed, ends.ledger(1).held
+    ends.start(0, 1, 0)
+    spent[1] = (1 << 20) - needed + 1
+    assert refused(ends, lambda: ends.put_to(0, 1, 0, frames)) is False
+    spent[1] -= 1
+    assert ends.put_to(0, 1, 0, frames)
+    assert spent[1] == 1 << 20
+    for words, least in (owed, (1 << 19) - needed), (held, (1 << 20) + SIZE - needed + 1):
+        words[0] = least
+        assert refused(ends, lambda: ends.look(1, 0, 0, joined)) is None
+        words[0] = 0
+    owed[0] = (1 << 19) - needed - 1
+    assert ends.look(1, 0, 0, joined) is not None
+    ends.accept(1, 0)
+    assert owed[0] == (1 << 19) - 1
+    spent[1] = owed[0] = 0
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (9,), (7, 0), (30, 8)], ids=str)
+@pytest.mark.parametrize("wanted", [7, ANY])
+def test_a_message_between_two_ranks_with_any_other_bit_is_left(
+    ends: LaneEnds, sizes: tuple[int, ...], wanted: int
+) -> None:
+    """But for the credit, and the tag if it may be any; and an empty message is of no frame or of one."""
+    frames = frames_of(sizes)
+    ends.put_to(0, 1, 7, frames)
+    ring, before = ends.segment(1).ring(0), ends.words()
+    free = {*range(8 * CREDIT_AT, 8 * CREDIT_AT + 64), LENT, *([8 * JOINED_AT] if not sum(sizes) else [])}
+    free |= {*range(8 * TAG_AT, 8 * TAG_AT + 32)} if wanted == ANY else set()
+    for bit in {*range(8 * LEAST)} - (free if len(frames) < 2 else free - {8 * JOINED_AT}):
+        ring[bit // 8] ^= 1 << bit % 8
+        assert ends.look(1, 0, wanted, joined_in(frames)) is None, f"bit {bit}"
+        assert ends.words() == before
+        ring[bit // 8] ^= 1 << bit % 8
+    assert ends.look(1, 0, wanted, joined_in(frames)) is not None
+
+
 # What a lane leaves to the engine: it says so, and nothing has changed.
 
 
@@ -217,7 +344,7 @@ def test_a_message_with_any_other_bit_is_left_where_it_is(ends: LaneEnds, size: 
 
 LENT = 39  # the mark of lent memory, which a message of one frame never has: nothing looks at it there
 NUMBERED = Header._make(unpack_fields(bytes(range(SIZE))))  # each byte is its own offset
-CREDIT_AT, JOINED_AT = (8 + (number & 0xFF) for number in (NUMBERED.word, NUMBERED.transfer))
+CREDIT_AT, JOINED_AT, TAG_AT = (8 + (number & 0xFF) for number in (NUMBERED.word, NUMBERED.transfer, NUMBERED.ordinal))
 
 
 def left(ends: LaneEnds, total: int = ANY_SIZE, patience: float = 0.0) -> bool:

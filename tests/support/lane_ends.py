@@ -14,11 +14,14 @@ from ringcast.protocol.lane import ANY_SIZE, Lane
 from ringcast.transports.base import Frame
 from ringcast.transports.memory.transport import ShmTransport
 from ringcast.wire.call import Call
+from ringcast.wire.header import P2P
+from ringcast.wire.joined import join
 from support import jobs, needs
-from support.protocol_net import Buffer
+from support.protocol_net import Buffer, Open
 
 BUILDS = ("python", "compiled")
 NONCE, CONTEXT, CALL = 5, 3, Call("allgather", dtype="uint8", shape=(9,), algorithm="ring")
+EXCHANGE = Call("sendrecv")
 
 Make: TypeAlias = "Callable[..., LaneEnds]"
 
@@ -30,7 +33,10 @@ def need(build: str) -> None:
 
 
 class LaneEnds:
-    """Two ranks or more in one operation: `put` and `take` are those of lanes, `send` and `receive` of the engine."""
+    """Two ranks or more in one operation: `put` and `take` are those of lanes, `send` and `receive` of the engine.
+
+    So are `put_to`, `look` and `accept`, and `send_to` and `receive_from`, of messages point-to-point.
+    """
 
     def __init__(self, *builds: str) -> None:
         size = len(builds)
@@ -71,6 +77,34 @@ class LaneEnds:
         self.endpoints[rank].progress(0.0)
         assert not op.pending
         return sink.data
+
+    def put_to(self, rank: int, peer: int, tag: int, frames: Sequence[Frame]) -> bool:
+        """Send some frames, which are joined if there are several."""
+        payload, joined = (join(frames), len(frames)) if len(frames) > 1 else (frames[0] if frames else None, 0)
+        return self.lanes[rank].put(peer, CONTEXT, P2P, tag, EXCHANGE.fingerprint, payload, joined)
+
+    def look(self, rank: int, peer: int, tag: int, joined: int, patience: float = 0.0) -> bytes | None:
+        _ = self.transports[rank].lanes  # as in `take`
+        return self.lanes[rank].look(peer, CONTEXT, tag, EXCHANGE.fingerprint, joined, patience)
+
+    def accept(self, rank: int, peer: int) -> None:
+        self.lanes[rank].accept(peer)
+
+    def send_to(self, rank: int, peer: int, tag: int, frames: Sequence[Frame]) -> None:
+        protocol = self.protocols[rank]
+        op = protocol.begin(CONTEXT, EXCHANGE, p2p=True)
+        protocol.send(op, peer, [memoryview(frame) for frame in frames], tag=tag)
+        protocol.end(op)
+        self.endpoints[rank].flush()
+
+    def receive_from(self, rank: int, peer: int, tag: int) -> list[bytes]:
+        sink, protocol = Open(), self.protocols[rank]
+        op = protocol.begin(CONTEXT, EXCHANGE, p2p=True)
+        protocol.receive(op, peer, sink, tag=tag)
+        self.endpoints[rank].progress(0.0)
+        assert not op.pending
+        protocol.end(op)
+        return [bytes(piece) for piece in sink.pieces]
 
     def segment(self, rank: int) -> Any:
         return self.transports[rank]._own

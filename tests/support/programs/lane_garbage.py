@@ -15,12 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ringcast.protocol.lane import ANY_SIZE
+from ringcast.protocol.matching import ANY
 from ringcast.transports.memory.segment import RING
-from ringcast.wire.header import EAGER, SIZE, VERSION, Header, pack, unpack_fields
-from support.lane_ends import NONCE, LaneEnds
+from ringcast.wire.header import EAGER, P2P, SIZE, VERSION, Header, pack, unpack_fields
+from ringcast.wire.joined import join
+from support.lane_ends import CONTEXT, EXCHANGE, NONCE, LaneEnds
 
 WORD = (1 << 64) - 1
 ONE_FRAME, LENT = 1 << 40, 1 << 39
+TAG = 7
 TRIES = 60  # messages that are put and taken in each garbage
 MARKS = (0, 1, 8, SIZE - 1, SIZE, SIZE + 1, LENT, ONE_FRAME, 2 * ONE_FRAME, WORD, WORD - 1, WORD - 7, 1 << 63)
 
@@ -42,7 +45,11 @@ def message(rng: random.Random, ends: LaneEnds, payload: bytes) -> bytes:
     credit = rng.choice((0, 72, rng.getrandbits(64)))
     name = VERSION, EAGER, 0, 0, NONCE, op.context, op.number, op.received.get(0, 0)
     header = Header(*name, ends.ledger(1).seen[0] & 0xFFFFFFFF, 0, length, credit, op.fingerprint)
-    data = bytearray(struct.pack("<Q", ONE_FRAME | SIZE + length) + pack(header) + payload)
+    if rng.random() < 0.3:  # point-to-point
+        joined, cut = rng.choice((0, 2)), rng.randrange(length + 1)
+        header = header._replace(operation=P2P, ordinal=TAG, transfer=joined, fingerprint=EXCHANGE.fingerprint)
+        payload = join((payload[:cut], payload[cut:])) if joined else payload
+    data = bytearray(struct.pack("<Q", ONE_FRAME | SIZE + len(payload)) + pack(header) + payload)
     if rng.random() < 0.3:
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     if rng.random() < 0.1:
@@ -97,10 +104,33 @@ def there(ends: LaneEnds, total: int) -> bytes | None:
     return ring[at + 8 + SIZE : at + 8 + size]
 
 
+def look(rng: random.Random, ends: LaneEnds, *, alone: bool) -> int:
+    """Let rank 1 look for a message point-to-point, and receive it; return how many there were."""
+    wanted, joined, ledger = rng.choice((ANY, TAG)), rng.choice((0, 2)), ends.ledger(1)
+    before = ends.words() if alone else []
+    found = ends.look(1, 0, wanted, joined)
+    assert not alone or ends.words() == before
+    if found is None:
+        return 0
+    if alone:
+        header = Header._make(unpack_fields(found))
+        tag, number = header.ordinal if wanted == ANY else TAG, ledger.seen[0] & 0xFFFFFFFF
+        length, frames = len(found) - SIZE - 4 * joined, joined or header.transfer
+        name = VERSION, EAGER, 0, 0, NONCE, CONTEXT, P2P, tag, number, frames, length, header.word
+        assert header == Header(*name, EXCHANGE.fingerprint)
+        assert joined or frames <= (not length)
+    ends.accept(1, 0)
+    return 1
+
+
 def turn(rng: random.Random, ends: LaneEnds, *, alone: bool) -> int:
     """Let rank 1 take something and put something; return how many messages it took."""
     payload = rng.randbytes(rng.choice((0, 1, 9, 300)))
+    for words in ends.ledger(1).held, ends.ledger(1).owed, ends.ledger(1).spent:
+        words[0] = 0
     plant(rng, ends, payload)
+    if rng.random() < 0.3:
+        return look(rng, ends, alone=alone)
     total = rng.choice((len(payload), ANY_SIZE))
     before, expected = [*ends.ledger(1).seen], there(ends, total) if alone else None
     data = ends.take(1, 0, total)
@@ -110,8 +140,6 @@ def turn(rng: random.Random, ends: LaneEnds, *, alone: bool) -> int:
     for word in (ends.segment(0).tails, ends.segment(0).heads):
         word[1] = rng.choice((word[1], garbage(rng)))
     ends.put(1, 0, payload)
-    for words in ends.ledger(1).held, ends.ledger(1).owed, ends.ledger(1).spent:
-        words[0] = 0
     return data is not None
 
 
