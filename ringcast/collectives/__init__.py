@@ -20,6 +20,7 @@ __all__ = [
     "reduce",
     "scan",
     "scatter",
+    "self_describing",
     "shift",
     "split",
 ]
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         reduce,
         scan,
         scatter,
+        self_describing,
         shift,
         split,
     )

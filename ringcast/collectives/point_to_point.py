@@ -5,6 +5,7 @@ All of them make the same `Call`, as any kind of send meets any kind of receive:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from ringcast._util.safe_text import safe_text
 from ringcast.collectives.self_describing import SelfDescribing
 from ringcast.collectives.stage import Group, advice_if_alone, pickled
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag
+from ringcast.engine.correspondent import Correspondent
 from ringcast.engine.datatypes import check_buffer, dtype_name
 from ringcast.engine.endpoint import Exchange
 from ringcast.engine.execute import Steps
@@ -25,15 +27,18 @@ from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
 
 _CALL = Call("sendrecv")
-_TAGS = 1 << 32
+TAGS = 1 << 32
 
 
-def send(group: Group, value: Any, dest: int | None, tag: int) -> Steps[None]:
-    """Send a value; see `Communicator.send`."""
+def send(
+    group: Group, value: Any, dest: int | None, tag: int, frames: Sequence[memoryview] | None = None
+) -> Steps[None]:
+    """Send a value, of which the `frames` may be known; see `Communicator.send`."""
     dest, tag = _rank(group, "send", "dest", dest), _tag(group, "send", tag)
     if dest is None:
         return
-    frames = SelfDescribing.frames(value, partial(pickled, group, "send"))
+    if frames is None:
+        frames = SelfDescribing.frames(value, partial(pickled, group, "send"))
     op = begin(group, "send", dest, None, tag)
     yield Exchange(op, group.in_job(dest), frames, False, None, None, tag)
     group.endpoint.end(op)
@@ -59,12 +64,14 @@ def sendrecv(
     tag: int,
     out: Any = None,
     status: Status | None = None,
+    frames: Sequence[memoryview] | None = None,
 ) -> Steps[Any]:
-    """Send a value and receive one at the same time; see `Communicator.sendrecv`."""
+    """Send a value, as in `send`, and receive one at the same time; see `Communicator.sendrecv`."""
     dest, origin = _rank(group, "sendrecv", "dest", dest), _source(group, "sendrecv", source)
     tag = _tag(group, "sendrecv", tag)
     message = _message(group, "sendrecv", out, status)
-    frames = SelfDescribing.frames(value, partial(pickled, group, "sendrecv")) if dest is not None else []
+    if frames is None:
+        frames = SelfDescribing.frames(value, partial(pickled, group, "sendrecv")) if dest is not None else []
     if out is not None:
         frames = [_apart(frame, out) for frame in frames]
     op = begin(group, "sendrecv", dest, origin, tag)
@@ -99,10 +106,36 @@ def iprobe(group: Group, source: Source, tag: Tag) -> Status | None:
 
 def begin(group: Group, name: str, dest: int | None, source: int | None, tag: int) -> Operation:
     """Begin a call that sends to a rank, or receives from one, or both; these are for errors and reports."""
-    record, label = _described(name, dest, source, tag)
+    record, label = in_records(name, dest, source, tag)
     op = group.endpoint.begin(group.context, _CALL, record, p2p=True)
     op.label = label
     return op
+
+
+def correspondent(group: Group, rank: int) -> Correspondent | None:
+    """Return another rank of a group, with which messages are predicted; None if there is no such rank."""
+    if not 0 <= rank < group.size or rank == group.rank:
+        return None
+    made = group.correspondents[rank] = Correspondent(group.endpoint, group.context, group.in_job(rank), _CALL)
+    return made
+
+
+def received(
+    group: Group, name: str, op: Operation, source: int, tag: int, out: Array | None, status: Status | None
+) -> Steps[Any]:
+    """Receive a message in an operation that was predicted; `source` is a rank of the job."""
+    group.endpoint.adopt(op)
+    message = SelfDescribing(out)
+    yield Exchange(op, None, [], False, source, message, tag)
+    group.endpoint.end(op)
+    return _received(group, name, message, out, status)
+
+
+def failed(group: Group, op: Operation, error: BaseException) -> Steps[None]:
+    """Fail as a call does whose message has come by prediction, and cannot be unpickled."""
+    group.endpoint.adopt(op)
+    raise error
+    yield
 
 
 def _apart(frame: memoryview, out: Array) -> memoryview:
@@ -164,7 +197,7 @@ def _some_source(group: Group, name: str, source: Any) -> int:
 
 
 def _tag(group: Group, name: str, tag: Any, also: str = "") -> int:
-    if not (isinstance(tag, int | np.integer) and 0 <= tag < _TAGS):
+    if not (isinstance(tag, int | np.integer) and 0 <= tag < TAGS):
         expected = f"expected a number from 0 to 2**32 - 1{also}, got {safe_text(tag)}"
         raise ArgumentError(group.endpoint.rank, name, "tag", expected)
     return int(tag)
@@ -175,7 +208,7 @@ def _open_tag(group: Group, name: str, tag: Any) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _described(name: str, dest: int | None, source: int | None, tag: int) -> tuple[bytes, str]:
+def in_records(name: str, dest: int | None, source: int | None, tag: int) -> tuple[bytes, str]:
     """Return the call as the flight recorder keeps it, and as errors name it."""
     to = f"to {dest}" if dest is not None else ""
     origin = "" if source is None else "from any" if source == ANY else f"from {source}"

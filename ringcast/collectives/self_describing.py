@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ringcast.engine.correspondent import FRAMES
 from ringcast.engine.datatypes import Described, described, dtype_name, parse_dtype
 from ringcast.engine.objects import decode, encode, new_frame, pack_record, unpack_record
 from ringcast.ops import Array
 from ringcast.protocol.operations import put_into_views
+from ringcast.wire.header import EAGER_LIMIT, SIZE
+from ringcast.wire.joined import join, prefix
 
 _OBJECT = memoryview(pack_record({"kind": "object"}))
+_SIZES = struct.Struct(f"<{FRAMES}I")
+_RECORD = SIZE + prefix(FRAMES)  # where the record begins in such a message
+_LONGEST = 1024  # bytes of a record that is kept: peers choose it
 
 
 class SelfDescribing:
@@ -110,3 +118,93 @@ class SelfDescribing:
 @lru_cache(maxsize=256)  # programs send many arrays of one shape
 def _packed(description: Described) -> memoryview:
     return memoryview(pack_record(description.record))
+
+
+# Messages that go at once, as lanes have them: header and joined frames in one.
+
+
+def at_once(value: Any) -> bytes | None:
+    """Return a C-contiguous array as the joined frames of a message that goes at once; None for any other value."""
+    if type(value) is not np.ndarray or not value.flags.c_contiguous:
+        return None
+    before = _before(value.dtype, value.shape)
+    return None if before is None else before + value.tobytes()
+
+
+def in_one(frames: Sequence[memoryview]) -> bytes | None:
+    """Return frames as the joined ones of a message that goes at once; None if it does not."""
+    return join(frames) if len(frames) == FRAMES and sum(map(len, frames)) <= EAGER_LIMIT else None
+
+
+@lru_cache(maxsize=256)
+def _before(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | None:
+    """Return all that is before the data in the joined frames of an array; None if it does not go at once."""
+    known = described(np.empty(shape, dtype)) if prod(shape) * dtype.itemsize <= EAGER_LIMIT else None
+    if known is None:
+        return None
+    record, nbytes = _packed(known[0]), known[1].nbytes
+    return _SIZES.pack(len(record), nbytes) + record if len(record) + nbytes <= EAGER_LIMIT else None
+
+
+class Opened(NamedTuple):
+    """A message that has come at once: what its record says, where its data begin, and their size."""
+
+    message: bytes
+    known: Described | None  # None: a Python object
+    start: int
+    nbytes: int
+
+    def value(self, out: Array | None) -> Any:
+        """Return the value; in the memory of `out`, if that is given.
+
+        Raises:
+            BaseException: of unpickling.
+        """
+        known = self.known
+        if known is None:
+            return decode([memoryview(self.message)[self.start :]])
+        order: Any = known.order
+        view: Array = np.ndarray(known.shape, known.dtype, self.message, self.start, None, order)
+        if out is not None:
+            out[...] = view
+            return out
+        array = view.copy(order)
+        return array[()] if known.kind == "scalar" else array
+
+
+def opened(message: bytes, out: Array | None) -> Opened | None:
+    """Return a message, header and joined frames, as far as it is understood; None if it is not.
+
+    Nor is one that does not fit `out` as it is, which the caller gives C-contiguous and writeable.
+    """
+    length, count = _SIZES.unpack_from(message, SIZE)
+    start = _RECORD + length
+    if start + count != len(message):
+        return None
+    record = message[_RECORD:start]
+    if record == _OBJECT:
+        return Opened(message, None, start, count) if out is None else None
+    known = _known(record)
+    if known is None or known[1] != count:
+        return None
+    description = known[0]
+    if out is not None and not (
+        description.shape == out.shape and description.order == "C" and description.dtype == out.dtype
+    ):
+        return None
+    return Opened(message, description, start, count)
+
+
+@lru_cache(maxsize=256)
+def _known(record: bytes) -> tuple[Described, int] | None:
+    """Return what a record says of an array, and the bytes of its data; None if that is not understood."""
+    try:
+        facts = unpack_record(memoryview(record))
+        kind, dtype, order, shape = facts["kind"], parse_dtype(facts["dtype"]), facts["order"], tuple(facts["shape"])
+        nbytes = prod(shape) * dtype.itemsize
+        if len(record) > _LONGEST or dtype.hasobject or kind not in ("array", "scalar") or nbytes > EAGER_LIMIT:
+            return None
+        np.ndarray(shape, dtype, bytes(nbytes), 0, None, order)
+    except Exception:  # whatever a peer has sent: the engine looks at it again, and says so
+        return None
+    return Described(kind, dtype, shape, order), nbytes

@@ -63,6 +63,7 @@ class Group:
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
     plans: dict[object, StagePlan] = field(default_factory=dict)  # of calls that were made, as programs repeat them
     again: dict[Any, Any] = field(default_factory=dict)  # of these, the ones that `collectives.again` makes
+    correspondents: dict[int, Any] = field(default_factory=dict)  # of messages by prediction, by rank
     acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
     votes: int = 0  # agreements in which this rank has taken part
     vote: Vote | None = None  # the last one, until the program has its result
@@ -95,6 +96,7 @@ def part(group: Group, context: int, members: tuple[int, ...], hosts: Hosts) -> 
     fresh: dict[str, Any] = {
         "plans": {},
         "again": {},
+        "correspondents": {},
         "acknowledged": frozenset(),
         "votes": 0,
         "vote": None,

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from ringcast import collectives
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag, Wildcard
 from ringcast.errors import FAILURES
-from ringcast.requests.calls import Calls
+from ringcast.requests.calls import UNMADE
+from ringcast.requests.predicted import PredictedMessages
 from ringcast.requests.types import Scalar
 from ringcast.wire.call import site_of
 
 
-class Messages(Calls):
+class Messages(PredictedMessages):
     """Calls that move one value from one rank to another."""
 
     def send(self, value: object, dest: int | None, tag: int = 0, *, timeout: float | None = None) -> None:
@@ -40,6 +41,8 @@ class Messages(Calls):
         >>> comm.recv(0, tag=7)
         {'a': 1}
         """
+        if timeout is None and self._send_now(value, dest, tag) is not UNMADE:
+            return None
         return self._call(collectives.point_to_point.send(self._group, value, dest, tag), timeout)
 
     @overload
@@ -107,6 +110,8 @@ class Messages(Calls):
         >>> comm.recv(out=np.zeros(5, int))
         array([0, 1, 2])
         """
+        if timeout is None and (value := self._receive_now(source, tag, out, status)) is not UNMADE:
+            return value
         return self._call(collectives.point_to_point.recv(self._group, source, tag, out, status), timeout)
 
     @overload
@@ -177,6 +182,8 @@ class Messages(Calls):
         >>> comm.sendrecv(np.arange(3), dest=0, source=0)
         array([0, 1, 2])
         """
+        if timeout is None and (got := self._exchange_now(value, dest, source, tag, out, status)) is not UNMADE:
+            return got
         return self._call(
             collectives.point_to_point.sendrecv(self._group, value, dest, source, tag, out, status), timeout
         )

@@ -17,6 +17,7 @@ from ringcast.engine.slots import ArraySlots, Memory
 from ringcast.protocol.lane import ANY_SIZE, Lane, PythonLane
 from ringcast.protocol.operations import Operation, Send
 from ringcast.schedules.schedule import Slots, Step
+from ringcast.transports.base import Lanes
 
 PATIENCE = 0.01  # seconds of a wait after which the engine goes on, which serves all peers
 
@@ -36,12 +37,17 @@ class End(NamedTuple):
 START = End(0, None, {})
 
 
+def free_lanes(endpoint: Endpoint) -> Lanes | None:
+    """Return the lanes of a rank if nothing of its own is under way."""
+    if endpoint.shared or endpoint.requests or endpoint.gate.pending or endpoint.transport.unsent:
+        return None
+    return endpoint.transport.lanes if endpoint.direct else None
+
+
 def predictable(endpoint: Endpoint, op: Operation) -> Programs | None:
     """Return the lane, with its programs, by which `op` can be predicted; None while others are under way."""
-    lanes = endpoint.transport.lanes if endpoint.direct else None
-    if lanes is None or endpoint.shared or endpoint.requests or endpoint.gate.pending or endpoint.transport.unsent:
-        return None
-    lane = endpoint.protocol.lane(op, lanes)
+    lanes = free_lanes(endpoint)
+    lane = None if lanes is None else endpoint.protocol.lane(op, lanes)
     if lane is not None and endpoint.programs is None:
         every = len(endpoint.transport.lenders) == endpoint.size - 1
         endpoint.programs = Programs(lane, offers=every and not isinstance(lane, PythonLane))

@@ -10,6 +10,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from ringcast import ANY_TAG, Status
 from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.again import Again
 from ringcast.collectives.stage import Group
@@ -21,6 +22,7 @@ from ringcast.transports.base import MemoryArrival
 from ringcast.wire.header import SIZE, Kind, unpack
 from support.any_order import CONTEXT, PLANE, AnyOrder, End, Link
 from support.calls import CASES, assert_same
+from support.conversations import talk
 from support.fault_cases import EVERY, Case, call, expected
 
 ENGINE = 4  # a seed of `AnyOrder` by which messages cannot be looked at …
@@ -193,3 +195,76 @@ def test_the_engine_goes_on_from_any_place_of_a_call_that_is_made_again(
     assert_equal_wherever_a_rank_leaves(p, played_again, f"{p} ranks")
     assert runs[True], "no call was made again"
     assert runs[False], "the engine has never gone on with one"
+
+
+# Messages between two ranks.
+
+ITEMS = 30
+
+
+def played_talk(job: Watched, seed: int, items: int = ITEMS) -> None:
+    for result in played(job, lambda comm: talk(comm, seed, items)):
+        if isinstance(result, BaseException):
+            raise result
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 20))])
+def test_conversations_are_those_of_the_engine(p: int, seed: int) -> None:
+    """Results, messages and counters; whether ranks lend memory depends on the seed of the job."""
+    for order in LANES:
+        engine, job = Watched(p, order), Watched(p, order)
+        engine.lanes = False
+        for each in engine, job:
+            played_talk(each, seed)
+        assert not engine.looks
+        assert bool(job.looks) == (p > 1)
+        assert job.messages == engine.messages, f"order {order}"
+        assert job.ledgers == engine.ledgers, f"order {order}"
+
+
+@pytest.mark.parametrize("p", [2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))])
+def test_the_engine_goes_on_from_any_place_of_a_conversation(p: int, seed: int) -> None:
+    assert_equal_wherever_a_rank_leaves(p, lambda job: played_talk(job, seed, 12), f"{p} ranks")
+
+
+def ping_pong(comm: Communicator) -> None:
+    """Two ranks send to each other, in all ways that are predicted."""
+    comm.barrier()  # of a communicator of which nothing is known yet, nothing is predicted
+    other, array = 1 - comm.rank, np.arange(3.0)
+    for value in array, array[0], {"a": 1}, np.arange(6).reshape(2, 3).T, "text":
+        for turn in range(2):
+            if comm.rank == turn:
+                comm.send(value, other, tag=4)
+            else:
+                np.testing.assert_equal(comm.recv(other, 4), value)
+        np.testing.assert_equal(comm.sendrecv(value, other, other), value)
+    comm.send(array, other)
+    comm.recv(other, out=array, status=Status())
+
+
+def test_all_messages_go_by_lanes_if_nothing_disturbs_them_in_a_conversation(sent: Counter[str]) -> None:
+    results = played(Watched(2, 0), ping_pong)
+    assert results == [None, None]
+    assert [how for how in sent if sent[how]] == ["put"]
+
+
+def ahead(comm: Communicator, count: int) -> None:
+    """Rank 0 sends much more than rank 1 keeps, before that receives: some messages, then many of another tag."""
+    tags = [*(number % 3 for number in range(count)), 7]
+    if comm.rank == 0:
+        for number, tag in enumerate(tags):
+            comm.send(np.full(1000, number), 1, tag)
+    elif comm.rank == 1:
+        for number, tag in enumerate(tags):
+            assert (comm.recv(0, tag if number % 2 else ANY_TAG) == number).all()
+
+
+@pytest.mark.parametrize("order", [0, 2, 8, 10])
+def test_a_sender_that_runs_ahead_is_stopped_by_its_credit(order: int, sent: Counter[str]) -> None:
+    """Messages stay in order, and the engine has sent some of them, as the credit was used up."""
+    for result in played(Watched(2, order), lambda comm: ahead(comm, 150)):
+        assert result is None
+    assert sent["put"] > 50
+    assert sent["send"]

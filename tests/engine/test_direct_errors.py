@@ -17,9 +17,12 @@ import pytest
 
 from ringcast.algorithms.network import NETWORKS
 from ringcast.bootstrap.in_process import endpoints
+from ringcast.collectives import point_to_point
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
+from ringcast.engine.drive import drive
 from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.objects import pack_record
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, Revoked
 from ringcast.protocol import lane
 from ringcast.transports.memory.segment import AT_FUTEX
@@ -108,6 +111,85 @@ def absent(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
     return None if comm.rank == victim else comm.allreduce(ONES)
 
 
+# Faults of messages between two ranks: rank 0 is the victim's source, or rank 1 if that is the victim.
+
+
+def unpickled() -> None:
+    raise KeyError("mine")
+
+
+class Unreadable:
+    """An object whose unpickling raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickled, ()
+
+
+def received(comm: Communicator, victim: int, calls: int, send: Callable[[int], object], **how: Any) -> Any:
+    """The victim gets some messages, then the one that is sent by `send`; and then all ranks meet."""
+    source = int(victim == 0)
+    for _ in range(calls):
+        if comm.rank == source:
+            comm.send(ONES, victim)
+            assert comm.recv(victim, 0) == {"as": "it is"}
+        if comm.rank == victim:
+            assert (comm.recv(source, 0) == ONES).all()
+            comm.send({"as": "it is"}, source)
+    if comm.rank == source:
+        send(victim)
+    if comm.rank == victim:
+        comm.recv(source, 0, **how)
+    return comm.barrier()
+
+
+def unreadable(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """An object cannot be unpickled."""
+    return received(comm, victim, calls, lambda to: comm.send(Unreadable(), to))
+
+
+def too_large(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """An array does not fit where it is to be put."""
+    return received(comm, victim, calls, lambda to: comm.send(BIG, to), out=np.zeros(2, np.float32))
+
+
+def other_items(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """An array has another dtype than the one where it is to be put."""
+    return received(comm, victim, calls, lambda to: comm.send(BIG, to), out=np.zeros(3, np.int32))
+
+
+def no_array(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+    """An object comes in place of an array."""
+    return received(comm, victim, calls, lambda to: comm.send("text", to), out=np.zeros(3, np.int32))
+
+
+def strange_frames(*frames: bytes) -> Fault:
+    """Return a fault: a message is no value, as only a rank that breaks the rules sends it."""
+
+    def fault(_: AnyOrder, comm: Communicator, victim: int, calls: int) -> Any:
+        views, group = [memoryview(frame) for frame in frames], comm._group
+        return received(
+            comm, victim, calls, lambda to: drive(group.endpoint, point_to_point.send(group, None, to, 0, views))
+        )
+
+    fault.__name__ = "strange_frames"
+    return fault
+
+
+def record(**facts: Any) -> bytes:
+    return pack_record({"kind": "array", "dtype": "'<i4'", "shape": [3], "order": "C", **facts})
+
+
+STRANGE = [
+    *(
+        strange_frames(frame, bytes(12))
+        for frame in (b"", b"\xc1", b"\x01", bytes(2000), pack_record({"kind": "none"}))
+    ),
+    *(strange_frames(record(**facts), bytes(12)) for facts in ({"dtype": "'|O'"}, {"dtype": "1 +"}, {"dtype": "[]"})),
+    *(strange_frames(record(shape=shape), bytes(12)) for shape in ([4], [2], [-1, -3], [-1], "3", [3.0], [1] * 99)),
+    *(strange_frames(record(**facts), bytes(12)) for facts in ({"order": "X"}, {"order": 0}, {"kind": 3})),
+    *(strange_frames(*frames) for frames in ([record()], [record(), bytes(12), b"x"], [record(), b""])),
+]
+OF_MESSAGES = [unreadable, too_large, other_items, no_array, *STRANGE]
 OF_OPERATORS = {overflow: FloatingPointError, interrupted: Strange, refuses: KeyError}
 OF_CALLS = {other_call: CollectiveMismatch, other_shape: CollectiveMismatch}
 OF_TIME = {late: CollectiveTimeout, absent: CollectiveTimeout}
@@ -133,6 +215,16 @@ def told(results: list[Any]) -> list[tuple[str, str]]:
 @before
 @pytest.mark.parametrize(("p", "victim"), [(2, 0), (2, 1), (3, 0), (3, 1)])
 def test_all_ranks_end_as_by_the_engine(p: int, victim: int, fault: Fault, calls: int) -> None:
+    with_lanes, without = (played(p, 0, victim, fault, calls, lanes=lanes) for lanes in (True, False))
+    assert told(with_lanes) == told(without)
+
+
+@before
+@pytest.mark.parametrize("fault", OF_MESSAGES, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize(("p", "victim"), [(2, 0), (2, 1), (3, 0), (3, 1)])
+def test_all_ranks_end_as_by_the_engine_where_a_message_is_no_value(
+    p: int, victim: int, fault: Fault, calls: int
+) -> None:
     with_lanes, without = (played(p, 0, victim, fault, calls, lanes=lanes) for lanes in (True, False))
     assert told(with_lanes) == told(without)
 

@@ -13,11 +13,12 @@ import pytest
 from support import needs
 from support.lane_ends import BUILDS, need
 from support.patience import patience
-from support.places import SUPPORT
+from support.places import SUPPORT, TESTS
 
 pytestmark = needs.shared_memory
 
 PROGRAM = SUPPORT / "programs" / "small_calls.py"
+TALK = SUPPORT / "programs" / "small_messages.py"
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 FEW, MANY, ENDLESS = 2000, 100_000, 1_000_000  # calls
 KILLED = 128 + 14  # the exit code of a job in which SIGALRM has killed a rank
@@ -62,3 +63,35 @@ def test_the_others_know_a_rank_that_dies(build: str, size: int, seed: int, tmp_
 )
 def test_the_others_know_a_rank_that_dies_after_many_calls(size: int, calls: int, tmp_path: Path) -> None:
     check("compiled", size, size, calls, tmp_path)
+
+
+# Messages between two ranks.
+
+WITHOUT = {"RINGCAST_DIRECT": "0"}
+
+
+def talk(size: int, seed: int, items: int, variables: dict[str, str], *options: str) -> list[float]:
+    """Run a job whose ranks talk; return which share of its messages each rank has predicted."""
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", str(size), *options, str(TALK), str(seed), str(items)]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **QUIET, "PYTHONPATH": str(TESTS), **variables},
+        capture_output=True,
+        text=True,
+        timeout=patience(60 + items),
+    )
+    assert done.returncode == 0, done.stderr
+    return [float(line.split()[1]) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("variables", [{}, {"RINGCAST_PURE": "1"}, WITHOUT], ids=["compiled", "python", "engine"])
+@pytest.mark.parametrize("options", [(), ("--transport", "sockets")], ids=["memory", "sockets"])
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))])
+def test_ranks_that_talk_understand_each_other(
+    size: int, seed: int, options: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    """However their messages go; and the rank that gets many has most by prediction, where that is not off."""
+    shares = talk(size, seed, 300, variables, *options)
+    assert len(shares) == size
+    assert (max(shares) > 0.5) == (variables is not WITHOUT)

@@ -33,7 +33,20 @@ def calls(comm: ringcast.Communicator) -> list[tuple[Callable[[Any], Any], Any, 
         (comm.reduce_scatter, np.arange(2 * p) * (rank + 1), np.arange(2 * rank, 2 * rank + 2) * total),
         (lambda value: comm.bcast(value, p - 1), np.full(5, p) if rank == p - 1 else None, p),
         (lambda _: comm.barrier(), None, None),
+        (lambda value: comm.sendrecv(value, (rank + 1) % p, (rank - 1) % p), np.full(2, rank), (rank - 1) % p),
+        (lambda value: around(comm, value), np.full(4, rank), (rank - 1) % p),
     ]
+
+
+def around(comm: ringcast.Communicator, value: Any) -> Any:
+    """Send a value to the next rank, after the one before has done so; rank 0 begins."""
+    following, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    if comm.rank == 0:
+        comm.send(value, following, 3)
+    result = comm.recv(before, 3)
+    if comm.rank:
+        comm.send(value, following, 3)
+    return result
 
 
 def play(comm: ringcast.Communicator, victim: int, last: int) -> None:

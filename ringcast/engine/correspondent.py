@@ -1,0 +1,64 @@
+"""Messages between two ranks by prediction: to a send or a receive what `direct` is to the steps of a schedule.
+
+Both find nothing else under way. A sender puts its message into the lane; a receiver looks at the next message of its
+source, and accepts it when it has understood all of it. Whatever else is there stays where it is, and the engine goes
+on with the call.
+"""
+
+from __future__ import annotations
+
+from ringcast.engine.direct import PATIENCE, free_lanes
+from ringcast.engine.endpoint import Endpoint
+from ringcast.protocol.lane import Lane
+from ringcast.protocol.operations import Operation
+from ringcast.transports.base import Frame
+from ringcast.wire.call import Call, Site
+from ringcast.wire.header import P2P
+
+FRAMES = 2  # of a value that goes at once: a record, and its data
+
+
+class Correspondent:
+    """Another rank of a communicator: `peer` in the job."""
+
+    def __init__(self, endpoint: Endpoint, context: int, peer: int, call: Call) -> None:
+        self.endpoint, self.peer = endpoint, peer
+        self._context, self._call, self._fingerprint = context, call, call.fingerprint
+        self._operation = self._made()  # of the next call, again and again: nothing keeps it if all is as predicted
+
+    def lane(self, tag: int | None = None) -> Lane | None:
+        """Return the lane by which a message may go to this rank, or, with a tag or ANY, come from it; None: by none
+        now.
+        """
+        lanes = free_lanes(self.endpoint)
+        return None if lanes is None else self.endpoint.protocol.message_lane(self._context, self.peer, lanes, tag)
+
+    def put(self, lane: Lane, tag: int, payload: Frame, joined: int = FRAMES) -> bool:
+        """Send a message of so many joined frames; 0: of one. False, and nothing has changed, if it cannot go now."""
+        return lane.put(self.peer, self._context, P2P, tag, self._fingerprint, payload, joined)
+
+    def deliver(self, timeout: float | None) -> None:
+        """Wait until what was sent is on its way, as any call does, but no longer than `timeout`."""
+        transport = self.endpoint.transport
+        if transport.unsent:
+            self.endpoint.deliver(None if timeout is None else transport.clock() + timeout)
+
+    def begin(self, record: bytes, site: Site) -> Operation:
+        """Return the operation of a call, which the flight recorder has and nothing else; `done` follows, or `rest`."""
+        op = self._operation
+        op.site = site
+        self.endpoint.recorder.begin(op, record)
+        return op
+
+    def look(self, lane: Lane, tag: int, joined: int = FRAMES) -> bytes | None:
+        """Return the next message of this rank, header and payload, if it is as predicted; waits for PATIENCE."""
+        return lane.look(self.peer, self._context, tag, self._fingerprint, joined, PATIENCE)
+
+    def rest(self, label: str) -> Operation:
+        """Return the operation of `begin`, with which the engine goes on; errors call it `label`."""
+        op, self._operation = self._operation, self._made()
+        op.label = label
+        return op
+
+    def _made(self) -> Operation:
+        return Operation(self._context, P2P, self._call, False, 1)
