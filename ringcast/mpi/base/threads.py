@@ -30,8 +30,13 @@ def enter(caller: Caller, operation: str) -> float | None:
 
 def let_threads_call(caller: Caller) -> None:
     """Have the engine of a rank shared, if the program has several threads now."""
-    if not _OURS.issuperset(by_number.values()):
+    if not of_one_thread():
         _share(caller)
+
+
+def of_one_thread() -> bool:
+    """Return whether no other thread than the one that makes calls is there; False also before its first call."""
+    return _OURS.issuperset(by_number.values())
 
 
 def _share(caller: Caller) -> None:

@@ -49,5 +49,10 @@ class Incoming(Envelope):
     def view(self, offset: int, length: int) -> memoryview:
         return self.data[offset:]
 
+    def come(self, source: int, tag: int, data: memoryview) -> None:
+        """Take a whole message."""
+        self.announce(source, tag, [len(data)])
+        self.put(0, data)
+
     def put(self, offset: int, data: memoryview) -> None:
         self.data[offset : offset + len(data)] = data

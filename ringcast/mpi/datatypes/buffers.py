@@ -48,7 +48,7 @@ def message(spec: Any, *, writes: bool) -> Part:
 
 def block(spec: Any, blocks: int, *, writes: bool) -> Part:
     """Return a buffer of `blocks` blocks of the same number of elements; a count in `spec` is for one block."""
-    array = _of_array(spec, blocks, writes)
+    array = of_array(spec, blocks, writes)
     if array is not None:
         return array
     data, count, displacement, datatype = _fields(spec, _pair_of)
@@ -70,7 +70,7 @@ def block(spec: Any, blocks: int, *, writes: bool) -> Part:
     return _placed(memory, displacement * definition.layout.extent, count * blocks, definition)
 
 
-def _of_array(spec: Any, blocks: int, writes: bool) -> Part | None:
+def of_array(spec: Any, blocks: int, writes: bool) -> Part | None:
     """Return the buffer that an array is, with its datatype or without; most are, and it is worth a short cut."""
     array, datatype = spec if type(spec) in (list, tuple) and len(spec) == 2 else (spec, None)
     if type(array) is not np.ndarray:

@@ -22,6 +22,7 @@ from ringcast.mpi.handles.status import Status, check_status
 from ringcast.mpi.messages import transfers
 from ringcast.mpi.messages.buffered import BufferedSends, send_buffered
 from ringcast.mpi.messages.matched import MESSAGE_NO_PROC, Message, matched
+from ringcast.mpi.messages.predicted import ExchangeArrays, ReceiveArray, ReceiveObject, SendArray, SendObject
 from ringcast.mpi.messages.transfers import Buffer, Objects, Outgoing, Wanted
 from ringcast.mpi.requests.calls import blocking, nonblocking, persistent
 from ringcast.mpi.unsupported import PARTITIONS, lacking
@@ -84,7 +85,11 @@ class Messages(BufferedSends, CommHandle):
         into = None if wanted is None else Buffer(message(buf, writes=True))
         return _exchanged(to, _data(to, buf).copy(), wanted, into, status)
 
-    Send, Isend, Send_init = blocking(_send, "Send"), nonblocking(_send, "Isend"), persistent(_send, "Send_init")
+    Send, Isend, Send_init = (
+        blocking(_send, "Send", SendArray),
+        nonblocking(_send, "Isend"),
+        persistent(_send, "Send_init"),
+    )
     Ssend, Issend, Ssend_init = (
         blocking(_ssend, "Ssend"),
         nonblocking(_ssend, "Issend"),
@@ -95,11 +100,15 @@ class Messages(BufferedSends, CommHandle):
         nonblocking(_bsend, "Ibsend"),
         persistent(_bsend, "Bsend_init"),
     )
-    Rsend, Irsend, Rsend_init = blocking(_send, "Rsend"), nonblocking(_send, "Irsend"), persistent(_send, "Rsend_init")
-    Recv = blocking(_recv, "Recv")
+    Rsend, Irsend, Rsend_init = (
+        blocking(_send, "Rsend", SendArray),
+        nonblocking(_send, "Irsend"),
+        persistent(_send, "Rsend_init"),
+    )
+    Recv = blocking(_recv, "Recv", ReceiveArray)
     Irecv = nonblocking(_recv, "Irecv", receives=True)
     Recv_init = persistent(_recv, "Recv_init", receives=True)
-    Sendrecv = blocking(_sendrecv, "Sendrecv")
+    Sendrecv = blocking(_sendrecv, "Sendrecv", ExchangeArrays)
     Isendrecv = nonblocking(_sendrecv, "Isendrecv", receives=True)
     Sendrecv_replace = blocking(_sendrecv_replace, "Sendrecv_replace")
     Isendrecv_replace = nonblocking(_sendrecv_replace, "Isendrecv_replace", receives=True)
@@ -161,10 +170,10 @@ class Messages(BufferedSends, CommHandle):
         into = None if wanted is None else Objects(self._group)
         return _exchanged(to, _pickle(self, to, sendobj), wanted, into, status)
 
-    send, isend = blocking(_send_object, "send"), nonblocking(_send_object, "isend")
+    send, isend = blocking(_send_object, "send", SendObject), nonblocking(_send_object, "isend")
     ssend, issend = blocking(_ssend_object, "ssend"), nonblocking(_ssend_object, "issend")
     bsend, ibsend = blocking(_bsend_object, "bsend"), nonblocking(_bsend_object, "ibsend")
-    recv, irecv = blocking(_recv_object_now, "recv"), nonblocking(_recv_object, "irecv", receives=True)
+    recv, irecv = blocking(_recv_object_now, "recv", ReceiveObject), nonblocking(_recv_object, "irecv", receives=True)
     sendrecv = blocking(_sendrecv_object, "sendrecv")
 
     # Messages that have come.

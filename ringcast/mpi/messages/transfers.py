@@ -21,6 +21,7 @@ from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import Part
 from ringcast.mpi.handles.status import Status
 from ringcast.protocol.communicators import Waiting
+from ringcast.protocol.operations import Operation
 
 
 class Outgoing(NamedTuple):
@@ -89,13 +90,16 @@ def send(to: Outgoing, data: Bytes, *, synchronous: bool = False) -> Steps[None]
     group.endpoint.end(op)
 
 
-def receive(wanted: Wanted, into: Objects | Buffer, status: Status | None) -> Steps[Any]:
-    """Receive a message."""
+def receive(wanted: Wanted, into: Objects | Buffer, status: Status | None, op: Operation | None = None) -> Steps[Any]:
+    """Receive a message; in an operation that was predicted, if one is given."""
     group, incoming = wanted.peers.group, into.incoming
-    op = begin(group, "recv", None, wanted.source, wanted.tag)
+    if op is None:
+        op = begin(group, "recv", None, wanted.source, wanted.tag)
+    else:
+        group.endpoint.adopt(op)
     yield Exchange(op, None, [], False, wanted.source, incoming, wanted.tag)
     group.endpoint.end(op)
-    return _received(wanted.peers, into, status)
+    return received(wanted.peers, into, status)
 
 
 def exchange(to: Outgoing, data: Bytes, wanted: Wanted, into: Objects | Buffer, status: Status | None) -> Steps[Any]:
@@ -105,7 +109,7 @@ def exchange(to: Outgoing, data: Bytes, wanted: Wanted, into: Objects | Buffer, 
     group.endpoint.protocol.receive(op, wanted.source, into.incoming, tag=wanted.tag)
     yield Exchange(op, to.dest, [data.data], False, None, None, to.tag)
     group.endpoint.end(op)
-    return _received(wanted.peers, into, status)
+    return received(wanted.peers, into, status)
 
 
 def probe(wanted: Wanted, status: Status | None) -> Steps[bool]:
@@ -161,7 +165,7 @@ def receive_taken(taken: Taken, into: Objects | Buffer, status: Status | None) -
     group.endpoint.protocol.receive_taken(op, into.incoming, taken.waiting)
     yield Exchange(op, None, [], False, None, None)
     group.endpoint.end(op)
-    return _received(taken.peers, into, status)
+    return received(taken.peers, into, status)
 
 
 def nothing(status: Status | None = None, source: int | None = None, result: Any = None) -> Steps[Any]:
@@ -175,7 +179,8 @@ def nothing(status: Status | None = None, source: int | None = None, result: Any
     return result
 
 
-def _received(peers: Peers, into: Objects | Buffer, status: Status | None) -> Any:
+def received(peers: Peers, into: Objects | Buffer, status: Status | None) -> Any:
+    """Return the result of a receive whose message has come, and fill the status."""
     result = into.received(peers)
     error = result.Get_error_code() if isinstance(result, Exception) else SUCCESS
     _fill(status, peers, into.incoming, error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ringcast.engine.execute import Steps
 from ringcast.errors import RingcastError
@@ -20,16 +20,34 @@ from ringcast.mpi.base.threads import let_threads_call
 from ringcast.mpi.handles.handle import Handle
 from ringcast.mpi.handles.status import Status
 from ringcast.mpi.requests.request import Prequest, Request
+from ringcast.requests.calls import UNMADE
 from ringcast.requests.forms import renamed
 from ringcast.wire.call import Site
 
 
-def blocking(steps: Callable[..., Steps[Any]], operation: str) -> Any:
-    """Return the method of a communicator that makes the call of these steps and waits for its end."""
+class Predicted(Protocol):
+    """The arguments of a call, which may be made without steps."""
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call and return its result; UNMADE if it needs steps."""
+
+
+def blocking(
+    steps: Callable[..., Steps[Any]], operation: str, arguments: Callable[..., Predicted] | None = None
+) -> Any:
+    """Return the method of a communicator that makes the call of these steps and waits for its end.
+
+    With `arguments` it is tried by prediction first.
+    """
     name = steps.__name__
     steps.__qualname__ = operation  # the name that Python uses when arguments are wrong
 
     def way(comm: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: Site) -> Any:
+        if (
+            arguments is not None
+            and (result := _predicted(arguments, comm, operation, args, kwargs, site)) is not UNMADE
+        ):
+            return result
         return run(comm, operation, _made(comm, name, args, kwargs), site)
 
     return renamed(operation, steps, way)
@@ -63,15 +81,40 @@ def persistent(steps: Callable[..., Steps[Any]], operation: str, *, receives: bo
     return renamed(operation, steps, way)
 
 
+def _predicted(
+    arguments: Callable[..., Predicted],
+    comm: Any,
+    operation: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    site: Site,
+) -> Any:
+    """Make a call by prediction and return its result; UNMADE if it needs steps."""
+    try:
+        call = arguments(*args, **kwargs)
+    except TypeError:  # the method of the steps says so better
+        return UNMADE
+    return call.make(comm, operation, site)
+
+
 def _made(comm: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:
     """Return the steps of a call; a method that is no generator, but returns one, checks the arguments here."""
+    steps: Steps[Any] = checked(comm, getattr(comm, name), *args, **kwargs)
+    return steps
+
+
+def checked(comm: Any, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return the result of a function that is called before a call begins.
+
+    Raises:
+        Exception: of MPI, also for an error of ringcast; whatever else the function raises passes through.
+    """
     try:
-        steps: Steps[Any] = getattr(comm, name)(*args, **kwargs)
+        return make(*args, **kwargs)
     except RingcastError as error:
         fail(comm, translated(error), error)
     except Exception as error:  # MPI's own: the error handler of the communicator acts on it
         fail(comm, error)
-    return steps
 
 
 def _kept(argument: Any) -> Any:
@@ -96,6 +139,11 @@ def run(comm: Any, operation: str, steps: Steps[Any], site: Site) -> Any:
         fail(comm, translated(error), error)
     except Exception as error:  # MPI's own: the error handler of the communicator acts on it
         fail(comm, error)
+    return finished(comm, result)
+
+
+def finished(comm: Any, result: Any) -> Any:
+    """Return the result of a call, or raise the error that shows only now."""
     if isinstance(result, Exception):
         fail(comm, result)
     return result.result() if isinstance(result, Outcome) else result

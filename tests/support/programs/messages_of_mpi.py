@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import product
 
 import numpy as np
 
@@ -66,6 +67,67 @@ def check_buffers_of_all_sizes_arrive() -> None:
         send.Wait()
         receive.Wait(status)
         assert facts(status) == (LAST, 6, size)
+
+
+def check_small_buffers_arrive_as_they_are() -> None:
+    """Again and again, in all ways to name buffer, tag and status."""
+    for size, tag, typed in product((1, 2, 1000, 2048) * 2, (MPI.ANY_TAG, 6), (False, True)):
+        data, room, status = np.full(size, RANK + 0.5), np.zeros(size + 1), MPI.Status()
+        COMM.Send([data, MPI.DOUBLE] if typed else data, dest=NEXT, tag=6)  # so small that it goes at once
+        COMM.Recv([room, MPI.DOUBLE] if typed else room, LAST, tag, status=status if size != 2 else None)
+        assert (room == [*[LAST + 0.5] * size, 0]).all()
+        assert size == 2 or facts(status) == (LAST, 6, 8 * size)
+        COMM.Sendrecv(data, NEXT, 7, room, LAST, 7)
+        COMM.Sendrecv(np.zeros(2049), NEXT, 7, np.zeros(2049), LAST, 7)
+
+
+def check_small_objects_arrive_as_they_are() -> None:
+    for value in (None, 0, "ä" * 9, b"", [1, {2: 3}], bytes(16_000)) * 2:
+        status = MPI.Status()
+        COMM.send((value, RANK), NEXT)
+        assert COMM.recv(source=LAST, status=status) == (value, LAST)
+        assert facts(status) == (LAST, 0, len(pickle.dumps((value, LAST), pickle.HIGHEST_PROTOCOL)))
+        assert COMM.sendrecv((value, RANK), NEXT, 3, None, LAST, 3) == (value, LAST)
+
+
+def check_mistakes_are_found_in_small_messages() -> None:
+    """Also where such messages came before; they end nothing."""
+    for _ in range(2):
+        COMM.Send(np.arange(3.0), NEXT, 8)
+        with refused(MPI.ERR_TRUNCATE):
+            COMM.Recv(np.zeros(2), LAST, 8)
+        COMM.send(Unreadable(), NEXT, 8)
+        with suppress(ZeroDivisionError):
+            COMM.recv(None, LAST, 8)
+            raise AssertionError
+        for mistake in (lambda: COMM.Send(np.zeros(1)), lambda: COMM.Recv(np.zeros(1), LAST, 0, None, 5)):
+            with suppress(TypeError):
+                mistake()
+                raise AssertionError
+        with suppress(pickle.PicklingError, AttributeError, TypeError):
+            COMM.send(lambda: None, NEXT)
+            raise AssertionError
+
+
+class Unreadable:
+    """An object whose unpickling raises."""
+
+    def __reduce__(self) -> tuple[Callable[..., int], tuple[int, int]]:
+        return divmod, (1, 0)  # type: ignore[return-value]
+
+
+def check_a_small_message_does_not_overtake_requests_that_wait() -> None:
+    """There are more large ones before it than a rank keeps requests of another one."""
+    if RANK == 0 < SIZE - 1:
+        large = np.zeros(20_000, np.uint8)
+        sent = [COMM.Isend(large, 1, 8) for _ in range(4200)]
+        COMM.Send(large[:1], 1, 8)
+        MPI.Request.Waitall(sent)
+    if RANK == 1:
+        room, status = np.zeros(20_000, np.uint8), MPI.Status()
+        for number in range(4201):
+            COMM.Recv(room, 0, 8, status)
+            assert status.count == (20_000 if number < 4200 else 1)
 
 
 def check_a_synchronous_send_ends_when_it_is_matched() -> None:

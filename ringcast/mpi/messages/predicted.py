@@ -1,0 +1,199 @@
+"""Send and receive small messages by prediction: no steps, no task. The engine makes the rest of a call, or all of it.
+
+Predicted is what programs mostly do: arrays as they are, and objects, to and from one rank. Each class has the
+arguments of its calls; UNMADE in place of a result says that the call needs the general way, which also finds mistakes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ringcast.collectives.point_to_point import in_records
+from ringcast.engine.correspondent import Correspondent
+from ringcast.mpi.base.constants import ANY_SOURCE, ANY_TAG
+from ringcast.mpi.base.contexts import MAX_TAG
+from ringcast.mpi.base.threads import of_one_thread
+from ringcast.mpi.data import pickling
+from ringcast.mpi.datatypes.buffers import of_array
+from ringcast.mpi.handles.status import Status
+from ringcast.mpi.messages import transfers
+from ringcast.mpi.messages.transfers import Buffer, Objects, Outgoing, Wanted
+from ringcast.mpi.requests.calls import checked, finished, run
+from ringcast.protocol.lane import Lane
+from ringcast.protocol.matching import ANY
+from ringcast.protocol.operations import Operation
+from ringcast.requests.calls import UNMADE
+from ringcast.wire.call import Site
+from ringcast.wire.header import EAGER_LIMIT, SIZE, unpack_fields
+
+
+class SendArray(NamedTuple):
+    """Send an array."""
+
+    buf: Any
+    dest: Any
+    tag: Any = 0
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        to, part = _other(comm, self.dest, self.tag, 0), of_array(self.buf, 1, writes=False)
+        if to is None or part is None or not _sent(comm, to, self.tag, part.memory, site):
+            return UNMADE
+        return None
+
+
+class SendObject(NamedTuple):
+    """Send an object."""
+
+    obj: Any
+    dest: Any
+    tag: Any = 0
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        to = _other(comm, self.dest, self.tag, 0)
+        if to is None or not comm._group.pickle:
+            return UNMADE
+        data = np.frombuffer(checked(comm, pickling.pickle.dumps, self.obj), np.uint8)
+        if _sent(comm, to, self.tag, data, site):
+            return None
+        return run(comm, operation, transfers.send(Outgoing(comm._peers, to.peer, self.tag), data), site)
+
+
+class ReceiveArray(NamedTuple):
+    """Receive a message in an array."""
+
+    buf: Any
+    source: Any = ANY_SOURCE
+    tag: Any = ANY_TAG
+    status: Any = None
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        origin = _other(comm, self.source, self.tag, ANY_TAG)
+        part = None if origin is None else of_array(self.buf, 1, writes=True)
+        if origin is None or part is None:
+            return UNMADE
+        return _Awaited(comm, operation, site, origin, _wanted(self.tag), Buffer(part), self.status).receive()
+
+
+class ReceiveObject(NamedTuple):
+    """Receive an object."""
+
+    buf: Any = None
+    source: Any = ANY_SOURCE
+    tag: Any = ANY_TAG
+    status: Any = None
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        origin = _other(comm, self.source, self.tag, ANY_TAG)
+        if origin is None or self.buf is not None or not comm._group.pickle:
+            return UNMADE
+        return _Awaited(comm, operation, site, origin, _wanted(self.tag), Objects(comm._group), self.status).receive()
+
+
+class ExchangeArrays(NamedTuple):
+    """Send an array, and receive a message in another one."""
+
+    sendbuf: Any
+    dest: Any
+    sendtag: Any = 0
+    recvbuf: Any = None
+    source: Any = ANY_SOURCE
+    recvtag: Any = ANY_TAG
+    status: Any = None
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        to, origin = _other(comm, self.dest, self.sendtag, 0), _other(comm, self.source, self.recvtag, ANY_TAG)
+        if to is None or origin is None:
+            return UNMADE
+        part, into = of_array(self.sendbuf, 1, writes=False), of_array(self.recvbuf, 1, writes=True)
+        if part is None or into is None:
+            return UNMADE
+        awaited = _Awaited(comm, operation, site, origin, _wanted(self.recvtag), Buffer(into), self.status)
+        return awaited.exchange(to, self.sendtag, part.memory)
+
+
+class _Awaited(NamedTuple):
+    """A message that is received from one rank."""
+
+    comm: Any
+    operation: str
+    site: Site
+    origin: Correspondent
+    tag: int  # or ANY
+    into: Buffer | Objects
+    status: Any
+
+    def receive(self) -> Any:
+        """Receive it, and return the result; or UNMADE."""
+        origin = self.origin
+        with origin.endpoint.gate:
+            lane = self._lane()
+            if lane is None:
+                return UNMADE
+            record, label = in_records("recv", None, origin.peer, self.tag)
+            result = self._received(lane, origin.begin(record, self.site), label)
+        return finished(self.comm, result)
+
+    def exchange(self, to: Correspondent, tag: int, data: Any) -> Any:
+        """Send data, then receive the message, and return the result; or UNMADE."""
+        origin = self.origin
+        with origin.endpoint.gate:
+            lane = self._lane()
+            if lane is None or not _put(self.comm, to, tag, data):
+                return UNMADE
+            record, label = in_records("sendrecv", to.peer, origin.peer, tag)
+            result = self._received(lane, origin.begin(record, self.site), label)
+        return finished(self.comm, result)
+
+    def _lane(self) -> Lane | None:
+        usable = self.status is None or isinstance(self.status, Status)
+        return self.origin.lane(self.tag) if usable else None
+
+    def _received(self, lane: Lane, op: Operation, label: str) -> Any:
+        comm, operation, site, origin, tag, into, status = self
+        peers, message = comm._peers, origin.look(lane, tag, 0)
+        if message is None:
+            rest = transfers.receive(Wanted(peers, origin.peer, tag), into, status, origin.rest(label))
+            return run(comm, operation, rest, site)
+        lane.accept(origin.peer)
+        origin.endpoint.recorder.done(op)
+        came = unpack_fields(message)[7] if tag == ANY else tag
+        into.incoming.come(origin.peer, came, memoryview(message)[SIZE:])
+        return transfers.received(peers, into, status)
+
+
+def _other(comm: Any, rank: Any, tag: Any, least: int) -> Correspondent | None:
+    """Return the rank at the other end, if messages with this tag, which is `least` or more, may be predicted."""
+    peers, caller = comm.__dict__.get("_peers"), comm.__dict__.get("_caller")
+    if peers is None or caller is None or type(rank) is not int or not 0 <= rank < peers.size:
+        return None
+    if type(tag) is not int or not least <= tag <= MAX_TAG or not of_one_thread():
+        return None
+    return caller._correspondent(peers.first + rank, peers.group)  # type: ignore[no-any-return]
+
+
+def _wanted(tag: int) -> int:
+    return ANY if tag == ANY_TAG else tag
+
+
+def _sent(comm: Any, to: Correspondent, tag: int, data: Any, site: Site) -> bool:
+    """Send bytes as the call `send`; False, and nothing has changed, if that needs the general way."""
+    with to.endpoint.gate:
+        if not _put(comm, to, tag, data):
+            return False
+        record, _ = in_records("send", to.peer, None, tag)
+        to.endpoint.recorder.done(to.begin(record, site))
+    return True
+
+
+def _put(comm: Any, to: Correspondent, tag: int, data: Any) -> bool:
+    if data.nbytes > EAGER_LIMIT or (lane := to.lane()) is None or not to.put(lane, tag, data, 0):
+        return False
+    to.deliver(comm._caller.timeout)
+    return True
