@@ -1,4 +1,4 @@
-"""Collectives on small arrays that a rank has made before: all is known but the values.
+"""Small collectives that a rank has made before: all is known but the values.
 
 A program repeats its calls: same method, dtype, shape and operator. The second time there is nothing to check or to
 plan, and where the messages come as predicted, nothing to begin or to wait for: the values are copied into the
@@ -7,88 +7,218 @@ program's memory, the program runs, and the result is copied out.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
 
-from ringcast.collectives.stage import Group, StagePlan
+import numpy as np
+
+from ringcast.collectives.stage import Choice, Group, StagePlan
 from ringcast.engine import direct
-from ringcast.engine.execute import Steps, execute
+from ringcast.engine.execute import Result, Steps, execute
 from ringcast.engine.program import Program
 from ringcast.engine.slots import ArraySlots, Memory
 from ringcast.ops import Array, Op
 from ringcast.protocol.operations import Operation
+from ringcast.schedules.schedule import Step
 from ringcast.wire.call import Site
 
 KEPT = 64  # calls of a communicator
+UNMADE: Final = object()  # in place of the result of a call that was not made
+
+
+class Rest(NamedTuple):
+    """The steps of a call that are left to the engine; they have its result."""
+
+    steps: Steps[Any]
 
 
 class Again:
-    """A call that was made before."""
+    """A call that was made before; here the parts of it that are the same for all values."""
 
-    def __init__(self, group: Group, stage: StagePlan, program: Program, slots: Memory, op: Op | None) -> None:
-        self._group, self._stage, self._program, self._slots = group, stage, program, slots
-        self._kept = op  # whose identity is in the key
-        self._align = 1 if op is None else program.views[0].itemsize
-        self.source: Array | None = None  # where the value goes before the program runs …
-        self.result: Array | None = None  # … and where the result is afterwards
+    def __init__(self, group: Group, stage: StagePlan, steps: Sequence[Step], align: int = 1) -> None:
+        self._group, self._stage, self._steps, self._align = group, stage, steps, align
 
-    @property
-    def data(self) -> Array:
-        """The program's memory of the data, in one dimension."""
-        return self._program.views[0]
+    def make(self, site: Site, value: Any, out: Any) -> Any:
+        """Make the call; return its result, or the `Rest`, or UNMADE if it needs the general way."""
+        raise NotImplementedError
 
-    def begin(self, site: Site) -> Operation | None:
-        """Return the operation of the call, which nothing knows of yet; None if the call needs the general way."""
+    def _begin(self, site: Site, after: Operation | None = None) -> Operation | None:
+        """Return the operation of the call, which nothing knows of yet; None if the call needs the general way.
+
+        It is the first stage of a call, or the one `after` another.
+        """
         group, stage = self._group, self._stage
         endpoint = group.endpoint
         if endpoint.closed or endpoint.torn or endpoint.dropped or group.observe or group.on_stage:
             return None
-        if (
-            op := endpoint.protocol.next_call(group.context, stage.call, site, granted=stage.granted, align=self._align)
-        ) is None:
-            return None
-        if direct.predictable(endpoint, op) is None:
+        op = endpoint.protocol.next_call(
+            group.context, stage.call, site, granted=stage.granted, align=self._align, after=after
+        )
+        if op is None or direct.predictable(endpoint, op) is None:
             return None
         endpoint.recorder.begin(op, stage.record)
         return op
 
-    def run(self, op: Operation) -> Steps[None] | None:
-        """Run the program; return the steps that the engine has to run, if there are any left."""
+    def _over(self, op: Operation) -> None:
+        """End the operation, all of whose messages are over."""
         endpoint = self._group.endpoint
+        endpoint.protocol.over(op)
+        endpoint.recorder.done(op)
+
+    def _rest(self, op: Operation, memory: Memory, end: direct.End) -> Steps[None]:
+        """Run the rest of the steps in the engine."""
+        self._group.endpoint.adopt(op)
+        yield from execute(self._steps, memory, op, **end._asdict())
+        self._group.endpoint.end(op)
+
+    def _then(self, op: Operation, steps: Steps[Result]) -> Steps[Result]:
+        """Go on with other steps of the call, all of whose messages are over by now."""
+        self._group.endpoint.adopt(op)
+        self._group.endpoint.end(op)
+        return (yield from steps)
+
+
+class Places(NamedTuple):
+    """Parts of a program's memory."""
+
+    source: Array | None = None  # where the value goes before the program runs …
+    result: Array | None = None  # … and where the result is afterwards; None: the result is `out` as it is, or None
+    room: Array | None = None  # of the shape and dtype of `out`; None: `out` is ignored
+
+
+class OnArray(Again):
+    """A call that is a program on the items of an array, or on nothing."""
+
+    def __init__(
+        self,
+        group: Group,
+        stage: StagePlan,
+        steps: Sequence[Step],
+        program: Program,
+        slots: Memory,
+        places: Places,
+        op: Op | None,
+    ) -> None:
+        super().__init__(group, stage, steps, 1 if op is None else program.views[0].itemsize)
+        self._program, self._slots, self._places = program, slots, places
+        self._kept = op  # whose identity is in the key
+
+    def make(self, site: Site, value: Any, out: Any) -> Any:
+        if out is not None and not self._takes(out):
+            return UNMADE
+        op = self._begin(site)
+        return UNMADE if op is None else self.run(op, value, out)
+
+    def run(self, op: Operation, value: Any, out: Array | None) -> Any:
+        """Return the result of the operation, or the `Rest`."""
+        endpoint, source = self._group.endpoint, self._places.source
+        if source is not None:
+            source[...] = value
         try:
             end = direct.run_flat(endpoint, endpoint.programs.lane, self._program, op)
         except BaseException as error:
-            return self._failed(op, error)
-        if end.before(len(self._program.moves)):
-            return self._rest(op, end)
-        endpoint.protocol.over(op)
-        endpoint.recorder.done(op)
-        return None
+            return Rest(self._failed(op, error))
+        if end.before(len(self._steps)):
+            return Rest(self._finished(op, end, out))
+        self._over(op)
+        return self._result(out)
 
-    def _failed(self, op: Operation, error: BaseException) -> Steps[None]:
+    def _takes(self, out: Any) -> bool:
+        """Return whether a result can be put into `out`; else the general way says why not."""
+        room = self._places.room
+        if room is None:
+            return True
+        alike = type(out) is np.ndarray and out.shape == room.shape and out.dtype == room.dtype
+        return alike and out.flags.c_contiguous and out.flags.writeable
+
+    def _result(self, out: Array | None) -> Array | None:
+        _, result, room = self._places
+        if room is None:
+            return None
+        if result is None:
+            return out
+        if out is None:
+            return result.copy()
+        out[...] = result
+        return out
+
+    def _failed(self, op: Operation, error: BaseException) -> Steps[NoReturn]:
         """Fail as a call does whose operator has raised."""
         self._group.endpoint.adopt(op)
         raise error
         yield
 
-    def _rest(self, op: Operation, end: direct.End) -> Steps[None]:
-        """Run the rest of the steps on the program's memory."""
-        self._group.endpoint.adopt(op)
-        _, todo = self._stage.prepared(self._group)
-        yield from execute(todo, self._slots, op, **end._asdict())
-        self._group.endpoint.end(op)
+    def _finished(self, op: Operation, end: direct.End, out: Array | None) -> Steps[Array | None]:
+        """Return the result, when the engine has run the rest of the steps."""
+        yield from self._rest(op, self._slots, end)
+        return self._result(out)
 
 
-def learn(group: Group, key: object, stage: StagePlan, slots: Any, op: Op | None = None) -> Again | None:
-    """Keep a call that has just been made, under `key`, if it can be made again; return it then."""
+class Counted(OnArray):
+    """A call in which the ranks first exchange their numbers of rows: its program does that, another one the rest."""
+
+    def __init__(self, *program: Any, key: tuple[object, ...], general: Callable[[Any, Any], Steps[Any]]) -> None:
+        super().__init__(*program)
+        self._key = key  # with the rows of all ranks at its end, it is the key of the second stage
+        self._general = general  # returns the steps of that for a value and these rows
+
+    def make(self, site: Site, value: Any, out: Any) -> Any:
+        if out is not None or (op := self._begin(site)) is None:
+            return UNMADE
+        counts = self.run(op, len(value), None)
+        if type(counts) is Rest:
+            return Rest(self._whole(counts.steps, value))
+        rows = tuple(counts.tolist())
+        again = self._group.again.get((*self._key, rows))
+        if again is None or (second := again._begin(site, op)) is None:
+            return Rest(self._then(op, self._general(value, rows)))
+        return again.run(second, value, None)
+
+    def _whole(self, counted: Steps[Any], value: Any) -> Steps[Any]:
+        counts = yield from counted
+        return (yield from self._general(value, tuple(counts.tolist())))
+
+
+def key_of(operation: str, choice: Choice, value: Any, array: Array, *facts: object) -> tuple[object, ...] | None:
+    """Return the key of a call with a value, which travels as `array`; None if it is never made again.
+
+    `facts` are all other arguments on which the plan depends: the identity of the operator, then root, then counts.
+    """
+    again = choice.automatic and array is value and type(value) is np.ndarray
+    return (operation, array.dtype, array.shape, *facts) if again else None
+
+
+def learn(
+    group: Group,
+    key: tuple[object, ...] | None,
+    stage: StagePlan,
+    slots: Any,
+    places: Callable[[Array], Places],
+    op: Op | None = None,
+    *,
+    steps: Sequence[Step] | None = None,
+    kind: Callable[..., OnArray] = OnArray,
+) -> None:
+    """Keep a call that has just been made, under `key` if that is not None, if it can be made again.
+
+    `places` are those in the program's memory of the data, which has one dimension. `steps` are others than the
+    schedule's, and do the same.
+    """
     programs = group.endpoint.programs
-    if programs is None:
-        return None
+    if programs is None or key is None or key in group.again:
+        return
+    schedule, todo = stage.prepared(group)
+    todo = steps or todo
+    program = None if schedule.concurrent else programs.find(todo, slots, granted=stage.granted)
+    if program is None:
+        keep(group, key, None)
+        return
+    memory = slots if not isinstance(slots, ArraySlots) else slots.on(*program.views[:-1])
+    keep(group, key, kind(group, stage, todo, program, memory, places(program.views[0]), op))
+
+
+def keep(group: Group, key: object, again: Again | None) -> None:
+    """Keep a call under a key; None: it cannot be made again."""
     if len(group.again) >= KEPT:
         group.again.clear()
-    schedule, todo = stage.prepared(group)
-    group.again[key] = None
-    if schedule.concurrent or (program := programs.find(todo, slots, granted=stage.granted)) is None:
-        return None
-    memory = slots if not isinstance(slots, ArraySlots) else slots.on(*program.views[:-1])
-    group.again[key] = again = Again(group, stage, program, memory, op)
-    return again
+    group.again[key] = again

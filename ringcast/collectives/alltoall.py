@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 
 from ringcast._util.safe_text import safe_text
+from ringcast.collectives.again import Places, key_of, learn
 from ringcast.collectives.rows import check_out_rows, no_out, rows_of
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_counts, check_out, dtype_name, room
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import Codec
 from ringcast.engine.pieces import PieceSlots, cut
-from ringcast.engine.slots import ObjectSlots
+from ringcast.engine.slots import TINY, ArraySlots, ObjectSlots
 from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
+from ringcast.schedules.schedule import Copy
 from ringcast.wire.call import COUNTS_OF
 
 
@@ -39,7 +41,27 @@ def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
         check_out(group.endpoint.rank, "alltoall", out, array.shape, array.dtype)
     stage = plan(group, "alltoall", choice, Data.of(array, times=2))
     ones = (1,) * group.size
-    return (yield from _swap(group, stage, array, ones, ones, out))
+    result = yield from _swap(group, stage, array, ones, ones, out)
+    _learn(group, key_of("alltoall", choice, value, array), stage, array)
+    return result
+
+
+def _learn(group: Group, key: tuple[object, ...] | None, stage: StagePlan, array: Array) -> None:
+    """Keep a call for the next time, if its pieces are joined into frames as those of an array are.
+
+    In the program's memory the rows to send are before those that come; its first step copies this rank's own row.
+    """
+    p, mine, (schedule, todo) = group.size, group.rank, stage.prepared(group)
+    if not todo or array.nbytes >= p * TINY:
+        return
+    own = replace(todo[0], local=(Copy(p + mine, mine), *todo[0].local))
+    slots = ArraySlots(np.empty(2 * array.size, array.dtype), schedule, (array.size // p,) * 2 * p)
+
+    def places(data: Array) -> Places:
+        source, result = data.reshape(2, *array.shape)
+        return Places(source, result, result)
+
+    learn(group, key, stage, slots, places, steps=(own, *todo[1:]))
 
 
 def alltoallv(group: Group, value: Any, counts: Any, recvcounts: Any, out: Any, choice: Choice) -> Steps[Any]:

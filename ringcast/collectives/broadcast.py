@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
-from ringcast.collectives.announce import announce
+from ringcast.collectives.again import UNMADE, Again, Rest, keep
+from ringcast.collectives.announce import announce, announce_packed
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
+from ringcast.engine import direct
 from ringcast.engine.datatypes import (
     Described,
     as_array,
@@ -22,11 +24,13 @@ from ringcast.engine.datatypes import (
     parse_dtype,
 )
 from ringcast.engine.execute import Steps
-from ringcast.engine.objects import decode, encode, new_frame
-from ringcast.engine.pieces import BufferSlots
+from ringcast.engine.objects import decode, encode, new_frame, pack_record, unpack_record
+from ringcast.engine.pieces import BufferSlots, FrameSlots
 from ringcast.engine.slots import ArraySlots
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
+from ringcast.protocol.operations import Operation
+from ringcast.wire.call import Site
 
 RIDE_ALONG = 15 << 10  # bytes of a value that travel in the descriptor itself
 
@@ -35,41 +39,97 @@ def bcast(group: Group, value: Any, root: int, choice: Choice) -> Steps[Any]:
     """Return the root's value on every rank; see `Communicator.bcast`."""
     describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root)
     if group.rank == root:
-        known = described(value)
-        if known is not None:
-            record, stage = _described(group, *known, root, choice)
-            yield from announce(group, describe, record)
-            if stage is not None:
-                yield from _move(group, known[1], stage)
-        elif group.pickle:
-            yield from _send_frames(group, describe, encode(value), root, choice)
-        else:
-            yield from announce(group, describe, {"kind": "refused"})  # so that the other ranks raise, too
-            pickled(group, "bcast")
-        return value
-    buffer = _buffer(group, value)
-    record = yield from announce(group, describe, {})
-    if record["kind"] in ("object", "refused"):
-        pickled(group, "bcast")
-        if buffer is not None:
-            raise _unfit(group, buffer, "a Python object")
-        return decode((yield from _receive_frames(group, record, root)))
-    arriving = _Arriving(record, buffer)
-    if buffer is not None and (buffer.shape, buffer.dtype) != (arriving.shape, arriving.dtype):
-        raise _unfit(group, buffer, f"shape {arriving.shape}, dtype {dtype_name(arriving.dtype)}")
-    data = arriving.memory()
-    if "data" in record:
-        data.view(np.uint8)[...] = np.frombuffer(record["data"], np.uint8)
+        yield from _sent(group, describe, _outgoing(group, describe, value, root, choice))
+        result = value
     else:
-        yield from _move(group, data, plan(group, "bcast", _announced(record), Data.of(data), root=root))
-    return arriving.value(data)
+        buffer = _buffer(group, value)
+        record = yield from announce(group, describe, {})
+        result = yield from _received(group, record, buffer, root)
+    key = "bcast", root
+    if group.endpoint.programs is not None and key not in group.again:
+        keep(group, key, _Again(group, describe, root))
+    return result
+
+
+class _Again(Again):
+    """A broadcast by the root of an earlier one: of any value, as its announcement describes that."""
+
+    def __init__(self, group: Group, describe: StagePlan, root: int) -> None:
+        super().__init__(group, describe, describe.prepared(group)[1])
+        self._root = root
+        self._descriptions: dict[int, tuple[bytes, Described]] = {}  # of arrays that came, by the announcement's length
+
+    def make(self, site: Site, value: Any, out: Any) -> Any:  # noqa: ARG002 (the buffer is the value)
+        group, outgoing, buffer = self._group, None, None
+        try:
+            if group.rank == self._root:
+                outgoing = _outgoing(group, self._stage, value, self._root, AUTOMATIC)
+            elif value is not None:
+                buffer = _buffer(group, value)
+        except Exception:  # the general way raises it
+            return UNMADE
+        if outgoing is not None and not isinstance(outgoing, bytes):
+            return Rest(_returning(value, outgoing))
+        if (op := self._begin(site)) is None:
+            return UNMADE
+        slots = FrameSlots(outgoing)
+        end = direct.run(group.endpoint, group.endpoint.programs, self._steps, slots, op)
+        if end.before(len(self._steps)):
+            return Rest(self._finished(op, slots, end, value, buffer))
+        self._over(op)
+        return value if outgoing is not None else self._opened(op, slots.frame, buffer)
+
+    def _finished(
+        self, op: Operation, slots: FrameSlots, end: direct.End, value: Any, buffer: Array | None
+    ) -> Steps[Any]:
+        """Return the value, when the engine has run the rest of the steps."""
+        yield from self._rest(op, slots, end)
+        if self._group.rank == self._root:
+            return value
+        return (yield from _received(self._group, unpack_record(slots.frame), buffer, self._root))
+
+    def _opened(self, op: Operation, frame: memoryview, buffer: Array | None) -> Any:
+        """Return the value that was announced, or the `Rest`, if that is an error or the data are to come."""
+        known = self._descriptions.get(len(frame))
+        if known is not None and known[0] == frame[: len(known[0])] and _fits(buffer, known[1]):
+            return _stored(known[1], frame[len(known[0]) :], buffer)
+        try:
+            record = unpack_record(frame)
+            if "data" in record:
+                value = _held(self._group, record, buffer)
+                self._keep(record, frame)
+                return value
+        except BaseException as error:
+            return Rest(self._then(op, _raising(error)))
+        return Rest(self._then(op, _received(self._group, record, buffer, self._root)))
+
+    def _keep(self, record: dict[str, Any], frame: memoryview) -> None:
+        """Keep the description of an array that was announced, with the bytes before its items."""
+        if record["kind"] != "object":
+            if len(self._descriptions) >= KEPT:
+                self._descriptions.clear()
+            head = bytes(frame[: len(frame) - len(record["data"])])
+            self._descriptions[len(frame)] = head, _description(record)
+
+
+KEPT = 64  # descriptions of arrays that came from a root lately
+
+
+def _returning(value: Any, steps: Steps[Any]) -> Steps[Any]:
+    yield from steps
+    return value
+
+
+def _raising(error: BaseException) -> Steps[Any]:
+    raise error
+    yield
 
 
 def bcast_frames(group: Group, frames: list[memoryview], root: int) -> Steps[list[memoryview]]:
     """Return the root's frames on every rank: an object that is encoded at the root, and decoded by the caller."""
     describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root)
     if group.rank == root:
-        yield from _send_frames(group, describe, frames, root, AUTOMATIC)
+        yield from _sent(group, describe, _outgoing_frames(group, describe, frames, root, AUTOMATIC))
         return frames
     record = yield from announce(group, describe, {})
     return (yield from _receive_frames(group, record, root))
@@ -80,41 +140,157 @@ def bcast_into(group: Group, line: Array, root: int) -> Steps[None]:
     yield from _move(group, line, plan(group, "bcast", AUTOMATIC, Data.of(line), root=root, name="bcast_into"))
 
 
+# The root.
+
+
+def _outgoing(group: Group, describe: StagePlan, value: Any, root: int, choice: Choice) -> bytes | Steps[Any]:
+    """Return the announcement of a value as bytes, if that holds it; else the steps that send both."""
+    known = described(value)
+    if known is not None:
+        if known[1].nbytes <= RIDE_ALONG and choice.automatic:
+            return _head(known[0]) + known[1].tobytes()
+        return _send_array(group, describe, *known, root, choice)
+    if group.pickle:
+        return _outgoing_frames(group, describe, encode(value), root, choice)
+    return _refuse(group, describe)
+
+
+def _outgoing_frames(
+    group: Group, describe: StagePlan, frames: list[memoryview], root: int, choice: Choice
+) -> bytes | Steps[None]:
+    """Return the same for the frames of an object."""
+    if len(frames) == 1 and len(frames[0]) <= RIDE_ALONG and choice.automatic:
+        return pack_record({"kind": "object", "data": frames[0].tobytes()})
+    return _send_frames(group, describe, frames, root, choice)
+
+
+def _sent(group: Group, describe: StagePlan, outgoing: bytes | Steps[Any]) -> Steps[Any]:
+    """Broadcast an announcement, or take the steps that do more."""
+    return announce_packed(group, describe, outgoing) if isinstance(outgoing, bytes) else outgoing
+
+
+@lru_cache(maxsize=256)  # programs send arrays of few kinds
+def _head(description: Described) -> bytes:
+    """Return the announcement of a small array, but for its items, which are the last bytes."""
+    size = prod(description.shape) * description.dtype.itemsize
+    packed = pack_record(description.record | {"data": bytes(size)})
+    return packed[: len(packed) - size]
+
+
+def _send_array(
+    group: Group, describe: StagePlan, description: Described, data: Array, root: int, choice: Choice
+) -> Steps[None]:
+    """Announce an array, and send its items."""
+    stage = plan(group, "bcast", choice, Data.of(data), root=root)
+    yield from announce(group, describe, description.record | _chosen(stage))
+    yield from _move(group, data, stage)
+
+
+def _send_frames(group: Group, describe: StagePlan, frames: list[memoryview], root: int, choice: Choice) -> Steps[None]:
+    """Announce an object, and send its frames as one line of bytes."""
+    sizes = [*map(len, frames)]
+    stage = plan(group, "bcast", choice, _bytes(sum(sizes)), root=root)
+    yield from announce(group, describe, {"kind": "object", "sizes": sizes} | _chosen(stage))
+    yield from run_stage(group, stage, partial(BufferSlots, frames))
+
+
+def _refuse(group: Group, describe: StagePlan) -> Steps[None]:
+    """Raise the error of an object in a job that takes none; the other ranks raise it, too."""
+    yield from announce(group, describe, {"kind": "refused"})
+    pickled(group, "bcast")
+
+
+# The other ranks.
+
+
+def _received(group: Group, record: dict[str, Any], buffer: Array | None, root: int) -> Steps[Any]:
+    """Return the value that the root has announced."""
+    if "data" in record:
+        return _held(group, record, buffer)
+    if record["kind"] in ("object", "refused"):
+        _check_object(group, buffer)
+        return decode((yield from _receive_frames(group, record, root)))
+    arriving = _Arriving(_fitting(group, record, buffer), buffer)
+    data = arriving.memory()
+    yield from _move(group, data, plan(group, "bcast", _announced(record), Data.of(data), root=root))
+    return arriving.value(data)
+
+
+def _held(group: Group, record: dict[str, Any], buffer: Array | None) -> Any:
+    """Return the value that is in its announcement."""
+    if record["kind"] == "object":
+        _check_object(group, buffer)
+        return decode([memoryview(record["data"])])
+    return _stored(_fitting(group, record, buffer), memoryview(record["data"]), buffer)
+
+
+def _stored(description: Described, items: memoryview, buffer: Array | None) -> Any:
+    """Return the array, or scalar, of these items: in the buffer, or in memory of its own."""
+    line = np.frombuffer(items, description.dtype)
+    if buffer is not None:
+        buffer[...] = line.reshape(description.shape, order=description.order)
+        return buffer
+    return _shaped(description, line.copy())
+
+
+def _check_object(group: Group, buffer: Array | None) -> None:
+    """Raise an error unless this rank takes an object."""
+    pickled(group, "bcast")
+    if buffer is not None:
+        raise _unfit(group, buffer, "a Python object")
+
+
+def _description(record: dict[str, Any]) -> Described:
+    """Return the description of an array from its announcement."""
+    return Described(record["kind"], parse_dtype(record["dtype"]), tuple(record["shape"]), record["order"])
+
+
+def _fitting(group: Group, record: dict[str, Any], buffer: Array | None) -> Described:
+    """Return the description of an array that goes into the buffer, if there is one."""
+    description = _description(record)
+    if not _fits(buffer, description):
+        assert buffer is not None
+        raise _unfit(group, buffer, f"shape {description.shape}, dtype {dtype_name(description.dtype)}")
+    return description
+
+
+def _fits(buffer: Array | None, description: Described) -> bool:
+    return buffer is None or (buffer.shape == description.shape and buffer.dtype == description.dtype)
+
+
 @dataclass(frozen=True)
 class _Arriving:
-    """The root's announcement, and the array that the data go into, if this rank has given one."""
+    """An array that comes, and the one that its items go into, if this rank has given one."""
 
-    record: dict[str, Any]
+    description: Described
     buffer: Array | None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.record["shape"])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return parse_dtype(self.record["dtype"])
 
     @property
     def direct(self) -> bool:
         """Whether the items lie in the buffer in the order in which they travel."""
-        return self.buffer is not None and order_of(self.buffer) == self.record["order"]
+        return self.buffer is not None and order_of(self.buffer) == self.description.order
 
     def memory(self) -> Array:
         """Return the memory for the items, in one dimension."""
         if self.buffer is not None and self.direct:
             return flat(self.buffer)
-        return np.empty(prod(self.shape), self.dtype)
+        return np.empty(prod(self.description.shape), self.description.dtype)
 
     def value(self, data: Array) -> Any:
         """Return the value; all its items are in `data`."""
         if self.buffer is not None and self.direct:
             return self.buffer
-        result = data.reshape(self.shape, order=self.record["order"])
+        result = _shaped(self.description, data)
         if self.buffer is not None:
             self.buffer[...] = result
             return self.buffer
-        return result[()] if self.record["kind"] == "scalar" else result
+        return result
+
+
+def _shaped(description: Described, data: Array) -> Any:
+    """Return the array, or scalar, whose items these are."""
+    result = data.reshape(description.shape, order=description.order)
+    return result[()] if description.kind == "scalar" else result
 
 
 def _buffer(group: Group, value: Any) -> Array | None:
@@ -133,27 +309,6 @@ def _unfit(group: Group, buffer: Array, theirs: str) -> ArgumentError:
     mine = f"a buffer of shape {buffer.shape}, dtype {dtype_name(buffer.dtype)}"
     expected = f"expected room for the root's value, {theirs}, got {mine}"
     return ArgumentError(group.endpoint.rank, "bcast", "value", expected)
-
-
-def _described(
-    group: Group, description: Described, data: Array, root: int, choice: Choice
-) -> tuple[dict[str, Any], StagePlan | None]:
-    """Return the record that announces an array, and the stage that moves it; None if the record has the items."""
-    if data.nbytes <= RIDE_ALONG and choice.automatic:
-        return description.record | {"data": data.tobytes()}, None
-    stage = plan(group, "bcast", choice, Data.of(data), root=root)
-    return description.record | _chosen(stage), stage
-
-
-def _send_frames(group: Group, describe: StagePlan, frames: list[memoryview], root: int, choice: Choice) -> Steps[None]:
-    """Announce an object, and send its frames as one line of bytes; a small one is in the announcement itself."""
-    sizes = [*map(len, frames)]
-    if len(sizes) == 1 and sizes[0] <= RIDE_ALONG and choice.automatic:
-        yield from announce(group, describe, {"kind": "object", "data": frames[0].tobytes()})
-        return
-    stage = plan(group, "bcast", choice, _bytes(sum(sizes)), root=root)
-    yield from announce(group, describe, {"kind": "object", "sizes": sizes} | _chosen(stage))
-    yield from run_stage(group, stage, partial(BufferSlots, frames))
 
 
 def _receive_frames(group: Group, record: dict[str, Any], root: int) -> Steps[list[memoryview]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.again import learn
+from ringcast.collectives.again import Counted, Places, key_of, learn
 from ringcast.collectives.rows import check_out_rows, check_rows, no_out, rows_of, spread_objects
 from ringcast.collectives.stage import AUTOMATIC, NO_DATA, Choice, Data, Group, StagePlan, keep_plan, plan, run_stage
 from ringcast.engine.datatypes import as_array, check_out, check_stackable, dtype_name, has_width, room
@@ -30,9 +31,8 @@ def gather(group: Group, value: Any, root: int, out: Any, choice: Choice) -> Ste
         return slots.values(range(group.size)) if group.rank == root else None
     check_stackable(group.endpoint.rank, "gather", array)
     stage = _plan_parts(group, "gather", array, (1,) * group.size, choice, root)
-    mine = out if group.rank == root else None
-    whole, _ = yield from _place(group, "gather", stage, array[None], (1,) * group.size, mine)
-    return whole if group.rank == root else None
+    key = key_of("gather", choice, value, array, root)
+    return (yield from _place(group, "gather", stage, array, (1,) * group.size, out, key, root))
 
 
 def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: Choice) -> Steps[Any]:
@@ -44,10 +44,11 @@ def gatherv(group: Group, value: Any, counts: Any, root: int, out: Any, choice: 
     array = rows_of(group, "gatherv", value)
     plan(group, "gather", choice, NO_DATA, root=root, name="gatherv")  # a wrong root is found before anything is sent
     check_out_rows(group, "gatherv", out if group.rank == root else None, array)
-    array, rows = yield from exchange_counts(group, "gatherv", array, counts)
+    key = key_of("gatherv", choice, value, array, root)
+    general = lambda value, rows: gatherv(group, value, rows, root, None, AUTOMATIC)  # noqa: E731
+    array, rows = yield from exchange_counts(group, "gatherv", array, counts, _counted(group, key, general))
     stage = _plan_parts(group, "gatherv", array, rows, choice, root)
-    whole, _ = yield from _place(group, "gatherv", stage, array, rows, out if group.rank == root else None)
-    return whole if group.rank == root else None
+    return (yield from _place(group, "gatherv", stage, array, rows, out, key and (*key, rows), root))
 
 
 def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
@@ -60,14 +61,8 @@ def allgather(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
     check_stackable(group.endpoint.rank, "allgather", array)
     ones = (1,) * group.size
     stage = _plan_parts(group, "allgather", array, ones, choice)
-    key = "allgather", array.dtype, array.shape, id(None)
-    whole, placed = yield from _place(group, "allgather", stage, array[None], ones, out)
-    if choice.automatic and array is value and key not in group.again:
-        again = learn(group, key, stage, placed)
-        if again is not None:
-            again.result = again.data.reshape(whole.shape)
-            again.source = again.result[group.rank]
-    return whole
+    key = key_of("allgather", choice, value, array)
+    return (yield from _place(group, "allgather", stage, array, ones, out, key))
 
 
 def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) -> Steps[Any]:
@@ -79,9 +74,11 @@ def allgatherv(group: Group, value: Any, counts: Any, out: Any, choice: Choice) 
     if counts is None:
         plan(group, "allgatherv", choice, NO_DATA)  # a wrong algorithm is found before anything is sent
     check_out_rows(group, "allgatherv", out, array)
-    array, rows = yield from exchange_counts(group, "allgatherv", array, counts)
+    key = key_of("allgatherv", choice, value, array)
+    general = lambda value, rows: allgatherv(group, value, rows, None, AUTOMATIC)  # noqa: E731
+    array, rows = yield from exchange_counts(group, "allgatherv", array, counts, _counted(group, key, general))
     stage = _plan_parts(group, "allgatherv", array, rows, choice)
-    return (yield from _place(group, "allgatherv", stage, array, rows, out))[0]
+    return (yield from _place(group, "allgatherv", stage, array, rows, out, key and (*key, rows)))
 
 
 def _gather_lists(
@@ -95,10 +92,17 @@ def _gather_lists(
     return list(chain.from_iterable(slots.values(range(group.size)) if root in (None, group.rank) else ()))
 
 
-def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> Steps[tuple[Array, tuple[int, ...]]]:
+def exchange_counts(
+    group: Group,
+    operation: str,
+    array: Array,
+    counts: Any,
+    learn_counts: Callable[[StagePlan, Memory], None] | None = None,
+) -> Steps[tuple[Array, tuple[int, ...]]]:
     """Return the array, and the rows of every rank: as given, or after an exchange (ceil(log2 p) rounds).
 
     Each rank sends 8 bytes; for texts and times 32, as these get the width or unit that all ranks have in common.
+    `learn_counts` gets the stage of 8 bytes, and its slots.
     """
     if counts is not None:
         return array, check_rows(group, operation, len(array), counts)
@@ -106,8 +110,25 @@ def exchange_counts(group: Group, operation: str, array: Array, counts: Any) -> 
         return (yield from _exchange_dtypes(group, operation, array))
     numbers = np.zeros(group.size, np.int64)
     numbers[group.rank] = len(array)
-    yield from _tell_all(group, operation, array, dtype_name(array.dtype), numbers)
+    stage, slots = yield from _tell_all(group, operation, array, dtype_name(array.dtype), numbers)
+    if learn_counts is not None:
+        learn_counts(stage, slots)
     return array, tuple(numbers.tolist())
+
+
+def _counted(
+    group: Group, key: tuple[object, ...] | None, general: Callable[[Any, Any], Steps[Any]]
+) -> Callable[[StagePlan, Memory], None]:
+    """Return a function that keeps the exchange of counts of a call; `general` makes that with counts."""
+
+    def places(data: Array) -> Places:
+        return Places(data[group.rank : group.rank + 1], data, data)
+
+    def learn_counts(stage: StagePlan, slots: Memory) -> None:
+        if key is not None:
+            learn(group, (*key, None), stage, slots, places, kind=partial(Counted, key=key, general=general))
+
+    return learn_counts
 
 
 def _exchange_dtypes(group: Group, operation: str, array: Array) -> Steps[tuple[Array, tuple[int, ...]]]:
@@ -123,11 +144,13 @@ def _exchange_dtypes(group: Group, operation: str, array: Array) -> Steps[tuple[
     return array.astype(common, copy=False), tuple(facts["rows"].tolist())
 
 
-def _tell_all(group: Group, operation: str, array: Array, dtype: str, facts: Array) -> Steps[Any]:
-    """Send this rank's item of `facts` to all ranks; `dtype` must be equal on all."""
+def _tell_all(
+    group: Group, operation: str, array: Array, dtype: str, facts: Array
+) -> Steps[tuple[StagePlan, ArraySlots]]:
+    """Send this rank's item of `facts` to all ranks; `dtype` must be equal on all. Returns the stage, and its slots."""
     data = Data(f"{dtype}{COUNTS_OF}", array.shape[1:], facts.nbytes)
     stage = plan(group, "allgather", AUTOMATIC, data, name=operation)
-    return (yield from run_stage(group, stage, lambda s: ArraySlots(facts, s, (1,) * group.size)))
+    return stage, (yield from run_stage(group, stage, lambda s: ArraySlots(facts, s, (1,) * group.size)))
 
 
 def _plan_parts(
@@ -155,21 +178,37 @@ def _plan_parts(
 
 
 def _place(
-    group: Group, operation: str, stage: StagePlan, array: Array, rows: tuple[int, ...], out: Any
-) -> Steps[tuple[Array, Memory]]:
+    group: Group,
+    operation: str,
+    stage: StagePlan,
+    array: Array,
+    rows: tuple[int, ...],
+    out: Any,
+    key: tuple[object, ...] | None,
+    root: int | None = None,
+) -> Steps[Array | None]:
     """Put this rank's rows into their place in the whole, and run the stage that brings the others.
 
-    Returns the whole, and the slots of the stage.
+    Regular forms stack whole arrays, so that a row is an array. Returns the whole; None if another rank is the root.
     """
-    shape = (sum(rows), *array.shape[1:])
+    here, told = root in (None, group.rank), group.endpoint.rank
+    row = array.shape if COLLECTIVES[operation].parts is Parts.EQUAL else array.shape[1:]
+    shape = (sum(rows), *row)
     whole = (
-        room(group.endpoint.rank, operation, shape, array.dtype)
-        if out is None
-        else check_out(group.endpoint.rank, operation, out, shape, array.dtype)
+        room(told, operation, shape, array.dtype)
+        if out is None or not here
+        else check_out(told, operation, out, shape, array.dtype)
     )
-    first = sum(rows[: group.rank])
-    whole[first : first + len(array)] = array
-    row = prod(shape[1:])
-    items = tuple(n * row for n in rows)
-    slots = yield from run_stage(group, stage, lambda s: ArraySlots(whole.reshape(-1), s, items))
-    return whole, slots
+    first, items = sum(rows[: group.rank]), prod(row)
+    mine = slice(first * items, first * items + array.size)
+    whole.reshape(-1)[mine].reshape(array.shape)[...] = array
+    slots = yield from run_stage(
+        group, stage, lambda s: ArraySlots(whole.reshape(-1), s, tuple(n * items for n in rows))
+    )
+
+    def places(data: Array) -> Places:
+        source, result = data[mine].reshape(array.shape), data.reshape(shape)
+        return Places(source, result, result) if here else Places(source)
+
+    learn(group, key, stage, slots, places)
+    return whole if here else None

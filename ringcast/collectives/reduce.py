@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringcast._util.safe_text import class_name, safe_text
-from ringcast.collectives.again import learn
+from ringcast.collectives.again import Places, key_of, learn
 from ringcast.collectives.rows import even, no_out, rows_of
 from ringcast.collectives.stage import (
     AUTOMATIC,
@@ -44,7 +44,9 @@ def reduce(group: Group, value: Any, op: Op, root: int, out: Any, choice: Choice
         return result if group.rank == root else None
     stage = plan_combine(group, "reduce", array, op, choice, root=root)
     work = working_copy(group, "reduce", array, out if group.rank == root else None)
-    yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    key, places = operator_key("reduce", choice, value, array, op, root), 3 if group.rank == root else 1
+    learn(group, key, stage, slots, lambda data: Places(*[data.reshape(array.shape)] * places), op)
     return like(value, work) if group.rank == root else None
 
 
@@ -57,12 +59,16 @@ def allreduce(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Ste
     stage = plan_combine(group, "allreduce", array, op, choice)
     work = working_copy(group, "allreduce", array, out)
     slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
-    key = "allreduce", array.dtype, array.shape, id(op)
-    if choice.automatic and array is value and built_in(op) and key not in group.again:
-        again = learn(group, key, stage, slots, op)
-        if again is not None:
-            again.source = again.result = again.data.reshape(array.shape)
+    key = operator_key("allreduce", choice, value, array, op)
+    learn(group, key, stage, slots, lambda data: Places(*[data.reshape(array.shape)] * 3), op)
     return like(value, work)
+
+
+def operator_key(
+    collective: str, choice: Choice, value: Any, array: Array, op: Op, *facts: object
+) -> tuple[object, ...] | None:
+    """Return the key of a call with an operator; see `key_of`."""
+    return key_of(collective, choice, value, array, id(op), *facts) if built_in(op) else None
 
 
 def operand(group: Group, collective: str, value: Any, op: Op) -> tuple[Array | None, Any]:
@@ -174,12 +180,14 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
     work = array if in_place else np.array(array, order="C")
     counts_of = (work.size,) if stage.whole else items
     slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, counts_of, op), work.itemsize)
-    key = "reduce_scatter", array.dtype, array.shape, id(op)
-    if counts is None and choice.automatic and array is value and built_in(op) and key not in group.again:
-        again = learn(group, key, stage, slots, op)
-        if again is not None:
-            again.source = again.data.reshape(array.shape)
-            again.result = again.source[first : first + rows[group.rank]]
+
+    def places(data: Array) -> Places:
+        source = data.reshape(array.shape)
+        part = source[first : first + rows[group.rank]]
+        return Places(source, part, part)
+
+    key = operator_key("reduce_scatter", choice, value, array, op, None if counts is None else rows)
+    learn(group, key, stage, slots, places, op)
     part = work[first : first + rows[group.rank]]
     if out is None:
         return part.copy()
@@ -216,5 +224,4 @@ def barrier(group: Group) -> Steps[None]:
     """Return when all ranks have called; see `Communicator.barrier`."""
     stage = plan(group, "barrier", AUTOMATIC, NO_DATA)
     slots = yield from run_stage(group, stage, lambda _: NoSlots())
-    if "barrier" not in group.again:
-        learn(group, "barrier", stage, slots)
+    learn(group, ("barrier",), stage, slots, lambda _: Places())

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringcast.collectives.reduce import array_slots, combine_objects, operand, plan_combine, working_copy
+from ringcast.collectives.again import Places, learn
+from ringcast.collectives.reduce import (
+    array_slots,
+    combine_objects,
+    operand,
+    operator_key,
+    plan_combine,
+    working_copy,
+)
 from ringcast.collectives.rows import no_out
 from ringcast.collectives.stage import Choice, Group, run_stage
 from ringcast.engine.datatypes import check_out, like
 from ringcast.engine.execute import Steps
-from ringcast.ops import Op
+from ringcast.ops import Array, Op
 
 
 def scan(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Steps[Any]:
@@ -38,5 +46,11 @@ def _prefix(group: Group, collective: str, value: Any, op: Op, out: Any, choice:
         return (yield from combine_objects(group, collective, given, op, None, choice))
     stage = plan_combine(group, collective, array, op, choice)
     work = working_copy(group, collective, array, out)
-    yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+    slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
+
+    def places(data: Array) -> Places:
+        prefix = data.reshape(array.shape)
+        return Places(prefix, None if collective == "exscan" and not group.rank else prefix, prefix)
+
+    learn(group, operator_key(collective, choice, value, array, op), stage, slots, places, op)
     return like(value, work)

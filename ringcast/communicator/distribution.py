@@ -8,9 +8,10 @@ from typing import Any, overload
 from numpy.typing import NDArray
 
 from ringcast import collectives
+from ringcast.collectives.again import UNMADE
 from ringcast.collectives.stage import Choice
 from ringcast.ops import Array
-from ringcast.requests.calls import Calls
+from ringcast.requests.calls import Calls, as_fact
 from ringcast.requests.types import Scalar, Value
 
 
@@ -65,6 +66,10 @@ class Distribution(Calls):
         >>> comm.bcast(np.arange(3))
         array([0, 1, 2])
         """
+        if timeout is None and algorithm is None and nblocks is None:
+            known = self._known("bcast", as_fact(root))
+            if known is not None and (result := self._again(known, value)) is not UNMADE:
+                return result
         return self._call(collectives.broadcast.bcast(self._group, value, root, Choice(algorithm, nblocks)), timeout)
 
     @overload
@@ -241,6 +246,10 @@ class Distribution(Calls):
         >>> comm.gather(np.arange(3))
         array([[0, 1, 2]])
         """
+        if timeout is None and algorithm is None:
+            known = self._known_with("gather", value, as_fact(root))
+            if known is not None and (result := self._again(known, value, out)) is not UNMADE:
+                return result
         return self._call(collectives.gather.gather(self._group, value, root, out, Choice(algorithm)), timeout)
 
     @overload
@@ -297,4 +306,8 @@ class Distribution(Calls):
         array([[1., 1.],
                [1., 1.]])
         """
+        if timeout is None and algorithm is None:
+            known = self._known_with("gatherv", value, as_fact(root), as_fact(counts))
+            if known is not None and (result := self._again(known, value, out)) is not UNMADE:
+                return result
         return self._call(collectives.gather.gatherv(self._group, value, counts, root, out, Choice(algorithm)), timeout)

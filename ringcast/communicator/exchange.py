@@ -8,9 +8,10 @@ from typing import Any, overload
 from numpy.typing import NDArray
 
 from ringcast import collectives
+from ringcast.collectives.again import UNMADE
 from ringcast.collectives.stage import Choice
 from ringcast.ops import Array
-from ringcast.requests.calls import UNMADE, Calls
+from ringcast.requests.calls import Calls, as_fact
 from ringcast.requests.types import Scalar, Value
 
 
@@ -72,7 +73,7 @@ class Exchange(Calls):
         ['text']
         """
         if timeout is None and algorithm is None and nblocks is None:
-            known = self._known("allgather", value)
+            known = self._known_with("allgather", value)
             if known is not None and (result := self._again(known, value, out)) is not UNMADE:
                 return result
         return self._call(collectives.gather.allgather(self._group, value, out, Choice(algorithm, nblocks)), timeout)
@@ -131,6 +132,10 @@ class Exchange(Calls):
         >>> comm.allgatherv(np.arange(3))
         array([0, 1, 2])
         """
+        if timeout is None and algorithm is None and nblocks is None:
+            known = self._known_with("allgatherv", value, as_fact(counts))
+            if known is not None and (result := self._again(known, value, out)) is not UNMADE:
+                return result
         return self._call(
             collectives.gather.allgatherv(self._group, value, counts, out, Choice(algorithm, nblocks)), timeout
         )
@@ -204,6 +209,10 @@ class Exchange(Calls):
         >>> comm.alltoall(["for rank 0"])
         ['for rank 0']
         """
+        if timeout is None and algorithm is None:
+            known = self._known_with("alltoall", value)
+            if known is not None and (result := self._again(known, value, out)) is not UNMADE:
+                return result
         return self._call(collectives.alltoall.alltoall(self._group, value, out, Choice(algorithm)), timeout)
 
     @overload

@@ -8,9 +8,9 @@ from typing import Any, overload
 from numpy.typing import NDArray
 
 from ringcast import collectives
+from ringcast.collectives.again import UNMADE
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag, Wildcard
 from ringcast.errors import FAILURES
-from ringcast.requests.calls import UNMADE
 from ringcast.requests.predicted import PredictedMessages
 from ringcast.requests.types import Scalar
 from ringcast.wire.call import site_of

@@ -8,9 +8,10 @@ from typing import Any, overload
 from numpy.typing import NDArray
 
 from ringcast import collectives
+from ringcast.collectives.again import UNMADE
 from ringcast.collectives.stage import Choice
 from ringcast.ops import SUM, Array, as_op
-from ringcast.requests.calls import UNMADE, Calls
+from ringcast.requests.calls import Calls, as_fact
 from ringcast.requests.types import Operator, Scalar, Value
 
 
@@ -44,8 +45,13 @@ class Reduction(Calls):
         >>> comm.reduce(np.array([1.5, 2.5]), ringcast.MAX)
         array([1.5, 2.5])
         """
+        op = as_op(op)
+        if timeout is None and algorithm is None and nblocks is None:
+            known = self._known_with("reduce", value, id(op), as_fact(root))
+            if known is not None and (result := self._again(known, value, out)) is not UNMADE:
+                return result
         choice = Choice(algorithm, nblocks)
-        return self._call(collectives.reduce.reduce(self._group, value, as_op(op), root, out, choice), timeout)
+        return self._call(collectives.reduce.reduce(self._group, value, op, root, out, choice), timeout)
 
     def allreduce(
         self,
@@ -74,12 +80,13 @@ class Reduction(Calls):
         >>> comm.allreduce(np.arange(3), out=np.zeros(3, int))
         array([0, 1, 2])
         """
+        op = as_op(op)
         if timeout is None and algorithm is None and nblocks is None:
-            known = self._known("allreduce", value, op)
+            known = self._known_with("allreduce", value, id(op))
             if known is not None and (result := self._again(known, value, out)) is not UNMADE:
                 return result
         return self._call(
-            collectives.reduce.allreduce(self._group, value, as_op(op), out, Choice(algorithm, nblocks)), timeout
+            collectives.reduce.allreduce(self._group, value, op, out, Choice(algorithm, nblocks)), timeout
         )
 
     @overload
@@ -140,14 +147,13 @@ class Reduction(Calls):
         >>> comm.reduce_scatter(np.arange(4))
         array([0, 1, 2, 3])
         """
-        if counts is None and timeout is None and algorithm is None and nblocks is None:
-            known = self._known("reduce_scatter", value, op)
+        op = as_op(op)
+        if timeout is None and algorithm is None and nblocks is None:
+            known = self._known_with("reduce_scatter", value, id(op), as_fact(counts))
             if known is not None and (result := self._again(known, value, out)) is not UNMADE:
                 return result
         choice = Choice(algorithm, nblocks)
-        return self._call(
-            collectives.reduce.reduce_scatter(self._group, value, as_op(op), counts, out, choice), timeout
-        )
+        return self._call(collectives.reduce.reduce_scatter(self._group, value, op, counts, out, choice), timeout)
 
     def scan(
         self,
@@ -172,7 +178,12 @@ class Reduction(Calls):
         >>> comm.scan(np.arange(3))
         array([0, 1, 2])
         """
-        return self._call(collectives.scan.scan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
+        op = as_op(op)
+        if timeout is None and algorithm is None:
+            known = self._known_with("scan", value, id(op))
+            if known is not None and (result := self._again(known, value, out)) is not UNMADE:
+                return result
+        return self._call(collectives.scan.scan(self._group, value, op, out, Choice(algorithm)), timeout)
 
     @overload
     def exscan(
@@ -218,7 +229,12 @@ class Reduction(Calls):
         >>> comm.exscan(np.arange(3), out=np.zeros(3, int))
         array([0, 0, 0])
         """
-        return self._call(collectives.scan.exscan(self._group, value, as_op(op), out, Choice(algorithm)), timeout)
+        op = as_op(op)
+        if timeout is None and algorithm is None:
+            known = self._known_with("exscan", value, id(op))
+            if known is not None and (result := self._again(known, value, out)) is not UNMADE:
+                return result
+        return self._call(collectives.scan.exscan(self._group, value, op, out, Choice(algorithm)), timeout)
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Return when all ranks have called it.
@@ -228,6 +244,6 @@ class Reduction(Calls):
         >>> comm.barrier()
         """
         known = self._known("barrier") if timeout is None else None
-        if known is not None and self._again(known, None, None) is not UNMADE:
+        if known is not None and self._again(known, None) is not UNMADE:
             return None
         return self._call(collectives.reduce.barrier(self._group), timeout)

@@ -72,7 +72,7 @@ class Described(NamedTuple):
     kind: str  # scalar or array
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    order: str  # of the items in memory, C or F
+    order: Any  # of the items in memory, "C" or "F"
 
     @property
     def record(self) -> dict[str, Any]:

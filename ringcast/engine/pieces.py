@@ -1,4 +1,4 @@
-"""Slots of stages that only move data: pieces of memory that lie anywhere, and blocks of several buffers."""
+"""Slots of stages that only move data: pieces of memory that lie anywhere, blocks of several buffers, and one frame."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from ringcast.engine.objects import new_frame
 from ringcast.engine.slots import TINY, ReceiveBuffer, Store, layout
 from ringcast.ops import Array
 from ringcast.schedules.schedule import Local, Schedule, Slots, Step
+from ringcast.transports.base import Frame
 
 
 class PieceSlots:
@@ -64,6 +66,41 @@ class BufferSlots:
             start, i = first + len(buffer), i + 1
             if start >= end:
                 return
+
+
+class FrameSlots:
+    """The one slot of a broadcast of some bytes, whose number only the root knows."""
+
+    total: int | None = None
+
+    def __init__(self, frame: Frame | None) -> None:
+        self.frame = memoryview(frame or b"")  # of ranks other than the root, when it has come
+
+    def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:  # noqa: ARG002 (there is one)
+        return [self.frame], False
+
+    def receive_buffer(self, step: Step) -> ReceiveBuffer:  # noqa: ARG002 (as above)
+        return self
+
+    def apply(self, local: Local) -> None:
+        raise TypeError(f"{local}: a frame is only sent and received")
+
+    def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:  # noqa: ARG002 (known from the schedule)
+        if len(sizes) != 1:
+            raise ValueError(f"a message of {len(sizes)} frames where one is expected")
+        self.frame = new_frame(sizes[0])
+
+    def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (it may hold more than that)
+        return self.frame[offset:]
+
+    def placed(self, offset: int, length: int) -> None:
+        """Nothing to do: the bytes are where they belong."""
+
+    def put(self, offset: int, data: memoryview) -> None:
+        self.frame[offset : offset + len(data)] = data
+
+    def finish(self) -> None:
+        """Nothing to do."""
 
 
 def _packed(frames: list[memoryview]) -> tuple[list[memoryview], bool]:

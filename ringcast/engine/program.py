@@ -148,14 +148,19 @@ class _Flat(NamedTuple):
     def _pieces(self, slots: Slots) -> Pieces:
         if self.layout is None:
             return ()
-        users, size = len(self.layout.limits) - 1, self.itemsize
-        runs = self.layout.runs(slots)
+        size, runs = self.itemsize, self.layout.runs(slots)
         if runs is not None:
             return tuple((start * size, (end - start) * size) for start, end in runs)
-        if any(slot < users for slot in slots):
-            raise Inexpressible  # data and scratch slots in one message
-        numbers = [int(slot) - users for slot in slots]
-        return tuple((self.starts[1 + i], self.layout.scratch[i] * size) for i in numbers)
+        return tuple(self._piece(int(slot)) for slot in slots)
+
+    def _piece(self, slot: int) -> tuple[int, int]:
+        """Return the place and the size of a slot of the data, or of a scratch slot."""
+        assert self.layout is not None
+        limits, size = self.layout.limits, self.itemsize
+        scratch = slot - (len(limits) - 1)
+        if scratch < 0:
+            return limits[slot] * size, (limits[slot + 1] - limits[slot]) * size
+        return self.starts[1 + scratch], self.layout.scratch[scratch] * size
 
     def _combined(self, step: Step, places: Pieces) -> tuple[Pieces, tuple[Call, ...]]:
         """Return where the message arrives, and the calls that combine it with what is there."""

@@ -280,12 +280,18 @@ class Protocol:
                 self._aborter.mismatch(op, header, "a call with a message that this rank does not expect", notified)
             state.end(op)
 
-    def next_call(self, context: int, call: Call, site: Site, *, granted: bool, align: int) -> Operation | None:
-        """Return the operation of the next call, which is not begun; None if a call has to raise now."""
+    def next_call(
+        self, context: int, call: Call, site: Site, *, granted: bool, align: int, after: Operation | None = None
+    ) -> Operation | None:
+        """Return the operation of the next call, which is not begun; None if a call has to raise now.
+
+        With `after`, it is the stage of the same call that follows that one, which is over.
+        """
         state = self._contexts.get(context)
         if state is None or state.error is not None or state.members is None or self.aborted is not None:
             return None
-        return Operation(context, state.next_number, call, granted, align, site)
+        number = state.next_number if after is None else after.number + 1
+        return Operation(context, number, call, granted, align, site)
 
     def adopt(self, op: Operation) -> None:
         """Begin an operation of `next_call`, some of whose messages are over, or a point-to-point one."""

@@ -6,24 +6,23 @@ import os
 import sys
 import threading
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from ringcast.collectives.again import Again
+from ringcast.collectives.again import UNMADE, Again, Rest
 from ringcast.collectives.stage import Group
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.open_call import OpenCall
 from ringcast.errors import FAILURES
-from ringcast.ops import Array
 from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.requests.persistent import Persistent
 from ringcast.requests.request import Request
 from ringcast.wire.call import NOWHERE, Site
 
-UNMADE: Final = object()  # in place of the result of a call that was not made
+UNKNOWN = object()  # is in no key
 
 
 class Calls(Caller):
@@ -40,40 +39,37 @@ class Calls(Caller):
         site = (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
         return self._make(method.f_code.co_name, steps, timeout, site)
 
-    def _known(self, operation: str, value: Any = None, op: Any = None) -> Again | None:
-        """Return the call that was made before with such an array, if any, and this operator of ringcast, if any."""
-        if type(value) is np.ndarray:
-            return self._group.again.get((operation, value.dtype, value.shape, id(op)))
-        return self._group.again.get(operation) if value is None else None
+    def _known(self, *key: object) -> Again | None:
+        """Return the call that was made before under this key, if any."""
+        try:
+            return self._group.again.get(key)
+        except TypeError:  # of an argument that cannot be hashed
+            return None
 
-    def _again(self, again: Again, value: Any, out: Array | None) -> Any:
+    def _known_with(self, operation: str, value: Any, *facts: object) -> Again | None:
+        """Return the call that was made before with such an array, if any; see `collectives.again.key_of`."""
+        if type(value) is not np.ndarray:
+            return None
+        try:
+            return self._group.again.get((operation, value.dtype, value.shape, *facts))
+        except TypeError:  # as above
+            return None
+
+    def _again(self, again: Again, value: Any, out: Any = None) -> Any:
         """Make a call again that was made before, and return its result; UNMADE if it needs the general way."""
         endpoint, (process, thread) = self._group.endpoint, self._owner
         if self._closed or os.getpid() != process or threading.get_ident() != thread:
-            return UNMADE
-        source, result = again.source, again.result
-        if out is not None and (result is None or not _fits(out, result)):
             return UNMADE
         method = sys._getframe(1)
         user = method.f_back
         site = (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
         with endpoint.gate:
-            op = again.begin(site)
-            if op is None:
-                return UNMADE
-            if source is not None:
-                source[...] = value
-            rest = again.run(op)
-            if rest is not None:
-                self._make(method.f_code.co_name, rest, None, site)
-            elif endpoint.transport.unsent:
+            result = again.make(site, value, out)
+            if type(result) is Rest:
+                return self._make(method.f_code.co_name, result.steps, None, site)
+            if result is not UNMADE and endpoint.transport.unsent:
                 endpoint.deliver(None if self.timeout is None else endpoint.transport.clock() + self.timeout)
-            if result is None:
-                return None
-            if out is None:
-                return result.copy()
-            out[...] = result
-            return out
+            return result
 
     def _make(self, operation: str, steps: Steps[Result], timeout: float | None, site: Site) -> Result:
         """Make the call of this name, and return its result."""
@@ -101,10 +97,14 @@ class Calls(Caller):
         return Persistent(self, steps, operation, site)
 
 
-def _fits(out: Any, result: Array) -> bool:
-    """Return whether a result can be put into `out`; else the general way says why not."""
-    alike = type(out) is np.ndarray and out.shape == result.shape and out.dtype == result.dtype
-    return alike and out.flags.c_contiguous and out.flags.writeable
+def as_fact(argument: Any) -> object:
+    """Return a root, or counts, as they are in the key of a call that was made; other arguments are in none."""
+    kind = type(argument)
+    if kind is list:
+        return tuple(argument)
+    if kind is np.ndarray and argument.ndim == 1:
+        return tuple(argument.tolist())
+    return argument if kind is int or kind is tuple or argument is None else UNKNOWN
 
 
 class Unmade(SimpleNamespace):
@@ -113,8 +113,10 @@ class Unmade(SimpleNamespace):
     def _call(self, steps: Steps[Result], _: float | None) -> Steps[Result]:
         return steps
 
-    def _known(self, *_: Any) -> None:
+    def _known(self, *_: object) -> None:
         """Return None: these calls are not made."""
+
+    _known_with = _known
 
     def _predicted(self, *_: Any) -> Any:
         """Return UNMADE."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ringcast import collectives
+from ringcast.collectives.again import UNMADE
 from ringcast.collectives.status import ANY_TAG, Status
 from ringcast.protocol.matching import ANY
-from ringcast.requests.calls import UNMADE, Calls
+from ringcast.requests.calls import Calls
 from ringcast.wire.call import Site, site_of
 from ringcast.wire.header import unpack_fields
 

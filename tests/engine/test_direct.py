@@ -12,12 +12,11 @@ import pytest
 
 from ringcast import ANY_TAG, Status
 from ringcast.algorithms.network import NETWORKS
-from ringcast.collectives.again import Again
+from ringcast.collectives.again import UNMADE, Again, Counted, OnArray, Rest
+from ringcast.collectives.broadcast import _Again as BcastAgain
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.drive import drive
-from ringcast.engine.execute import Steps
-from ringcast.protocol.operations import Operation
 from ringcast.transports.base import MemoryArrival
 from ringcast.wire.header import SIZE, Kind, unpack
 from support.any_order import CONTEXT, PLANE, AnyOrder, End, Link
@@ -159,19 +158,33 @@ def test_all_messages_go_by_lanes_if_nothing_disturbs_them(name: tuple[str, str]
 
 # Calls that are made again.
 
-AGAIN = ("allreduce", "allgather", "reduce_scatter", "barrier")  # calls that a rank knows when it has made them …
-BETWEEN = ("bcast", "scan")  # … and others
+AGAIN = (
+    "allreduce", "allgather", "allgatherv", "allgatherv with counts", "reduce_scatter", "reduce_scatter with counts",
+    "barrier", "bcast", "reduce", "gather", "gatherv", "gatherv with counts", "scan", "exscan", "alltoall",
+)  # fmt: skip
+BETWEEN = "scatter"  # a call that is not
 
 
-def played_again(job: Watched) -> None:
-    """Make the calls again and again, with other values; what one has returned is not changed by another one."""
+def again(comm: Communicator, name: str, seed: int) -> tuple[tuple[Any, ...], Any]:
+    """Return arguments and result of a call whose root, if it has one, is rank 1, and whose counts may be given."""
+    call, _, counts = name.partition(" with ")
+    arguments, right = CASES[call](comm, 3, seed * comm.size + (comm.size > 1))
+    if counts:
+        rows = [3 * (rank % 3) for rank in range(comm.size)]
+        with_counts = {"allgatherv": (rows,), "gatherv": (rows, 1), "reduce_scatter": (sum, [3] * comm.size)}
+        arguments = (arguments[0], *with_counts[call])
+    return arguments, right
+
+
+def played_again(job: Watched, name: str) -> None:
+    """Make a call again and again, with other values; what one has returned is not changed by another one."""
 
     def work(comm: Communicator) -> list[tuple[Any, Any, str]]:
         found = []
         for seed in range(3):
-            for name in (*AGAIN, *BETWEEN):
-                arguments, right = CASES[name](comm, 3, seed)
-                found.append((getattr(comm, name)(*arguments), right, name))
+            for each in (name, name, BETWEEN):
+                arguments, right = again(comm, each, seed)
+                found.append((getattr(comm, each.split()[0])(*arguments), right, each))
         return found
 
     for results in played(job, work):
@@ -180,21 +193,49 @@ def played_again(job: Watched) -> None:
             assert_same(*each)
 
 
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the ways of calls that are made again."""
+    count = Counter[str]()
+
+    def counted(make: Callable[..., Any]) -> Callable[..., Any]:
+        def making(call: Again, *given: Any) -> Any:
+            result = make(call, *given)
+            count["general" if result is UNMADE else "by the engine" if type(result) is Rest else "again"] += 1
+            return result
+
+        return making
+
+    for kind in (OnArray, Counted, BcastAgain):
+        monkeypatch.setattr(kind, "make", counted(vars(kind)["make"]))
+    return count
+
+
 @pytest.mark.parametrize("p", [2, 3, *(pytest.param(p, marks=pytest.mark.long) for p in (4, 5, 6))])
-def test_the_engine_goes_on_from_any_place_of_a_call_that_is_made_again(
-    p: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs, run = Counter[int](), Again.run
+@pytest.mark.parametrize("name", AGAIN)
+def test_the_engine_goes_on_from_any_place_of_a_call_that_is_made_again(name: str, p: int, ways: Counter[str]) -> None:
+    assert_equal_wherever_a_rank_leaves(p, lambda job: played_again(job, name), f"{name}, {p} ranks")
+    assert ways["again"], "no call was made again"
+    assert ways["by the engine"], "the engine has never gone on with one"
 
-    def running(again: Again, op: Operation) -> Steps[None] | None:
-        rest = run(again, op)
-        runs[rest is None] += 1
-        return rest
 
-    monkeypatch.setattr(Again, "run", running)
-    assert_equal_wherever_a_rank_leaves(p, played_again, f"{p} ranks")
-    assert runs[True], "no call was made again"
-    assert runs[False], "the engine has never gone on with one"
+ALONE = [name for name in AGAIN if name != "alltoall" and "gatherv" not in name]  # in the others nothing is moved
+
+
+@pytest.mark.parametrize(("name", "p"), [*((n, 1) for n in ALONE), *((n, p) for n in AGAIN for p in (2, 3, 4, 5, 8))])
+def test_all_calls_but_the_first_are_made_again(name: str, p: int, ways: Counter[str]) -> None:
+    played_again(Watched(p, 0), name)
+    assert ways == {"again": 5 * p}
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", AGAIN)
+def test_calls_made_again_in_any_order_of_messages_are_those_of_the_engine(name: str, seed: int) -> None:
+    p, jobs = 2 + seed % 5, []
+    for job in (Watched(p, ENGINE), Watched(p, LANES[seed])):
+        played_again(job, name)
+        jobs.append((job.messages, job.ledgers))
+    assert jobs[0] == jobs[1]
 
 
 # Messages between two ranks.

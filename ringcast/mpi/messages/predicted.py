@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ringcast.collectives.again import UNMADE
 from ringcast.collectives.point_to_point import in_records
 from ringcast.engine.correspondent import Correspondent
 from ringcast.mpi.base.constants import ANY_SOURCE, ANY_TAG
@@ -24,7 +25,6 @@ from ringcast.mpi.requests.calls import checked, finished, run
 from ringcast.protocol.lane import Lane
 from ringcast.protocol.matching import ANY
 from ringcast.protocol.operations import Operation
-from ringcast.requests.calls import UNMADE
 from ringcast.wire.call import Site
 from ringcast.wire.header import EAGER_LIMIT, SIZE, unpack_fields
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from ringcast.collectives.again import UNMADE
 from ringcast.engine.execute import Steps
 from ringcast.errors import RingcastError
 from ringcast.mpi.base.exceptions import Exception, translated
@@ -20,7 +21,6 @@ from ringcast.mpi.base.threads import let_threads_call
 from ringcast.mpi.handles.handle import Handle
 from ringcast.mpi.handles.status import Status
 from ringcast.mpi.requests.request import Prequest, Request
-from ringcast.requests.calls import UNMADE
 from ringcast.requests.forms import renamed
 from ringcast.wire.call import Site
 
