@@ -30,16 +30,16 @@ class Network:
         return hash(self.alpha)
 
 
-# The constants without calibration. threads, shm, ipc: measured with 4 ranks that share two cores; gamma is 0 or
-# little, as data that is combined while it arrives takes no time of its own. On threads, with 30 MB and more, the
-# caches hold blocks but not long messages, which took twice as long per byte; with less data there was no difference,
-# so beta_long is less. sockets, tcp: a cluster of 1 Gbit/s. The square root in the number of blocks forgives: on links
-# of a tenth or ten times that rate it is wrong by a factor of three. Long messages took a tenth more per byte on
-# emulated links of 20 to 100 Mbit/s.
+# The constants without calibration. threads, shm, ipc: measured with 4 ranks that share two cores; shm by the compiled
+# lane; gamma is 0 or little where data that is combined while it arrives takes no time of its own. On threads, with
+# 30 MB and more, the caches hold blocks but not long messages, which took twice as long per byte; with less data there
+# was no difference, so beta_long is less. sockets, tcp: a cluster of 1 Gbit/s. The square root in the number of blocks
+# forgives: on links of a tenth or ten times that rate it is wrong by a factor of three. Long messages took a tenth more
+# per byte on emulated links of 20 to 100 Mbit/s.
 NETWORKS: Mapping[str, Network] = MappingProxyType(
     {
         "threads": Network(alpha=100e-6, beta=0.5e-9, gamma=0, frame=3e-6, grant=50e-6, beta_long=0.3e-9),
-        "shm": Network(alpha=45e-6, beta=0.3e-9, gamma=0.1e-9, frame=10e-6, grant=80e-6),
+        "shm": Network(alpha=10e-6, beta=0.27e-9, gamma=0.12e-9, frame=4e-6),
         "ipc": Network(alpha=270e-6, beta=1.26e-9, gamma=0, frame=120e-6, grant=400e-6, beta_long=0.84e-9),
         "sockets": Network(
             alpha=100e-6, beta=1 / 118e6, gamma=1 / 4e9, frame=5e-6, grant=60e-6, beta_long=0.1 / 118e6, local=0.2e-9

@@ -14,10 +14,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ringcast.protocol.lane import ANY_SIZE
+from ringcast.procs.libc import address_of
+from ringcast.protocol.lane import ANY_SIZE, Move
 from ringcast.protocol.matching import ANY
 from ringcast.transports.memory.segment import RING
-from ringcast.wire.header import EAGER, P2P, SIZE, VERSION, Header, pack, unpack_fields
+from ringcast.wire.header import EAGER, OFFER, P2P, RTS, SIZE, VERSION, Header, pack, unpack_fields
 from ringcast.wire.joined import join
 from support.lane_ends import CONTEXT, EXCHANGE, NONCE, LaneEnds
 
@@ -143,6 +144,34 @@ def turn(rng: random.Random, ends: LaneEnds, *, alone: bool) -> int:
     return data is not None
 
 
+def turn_of_offers(rng: random.Random, ends: LaneEnds, source: memoryview, address: int) -> int:
+    """Let rank 1 fetch a message that lies in `source`, as rank 0 offers it, perhaps with wrong bits; return as `turn`.
+
+    Bits of the address may be wrong too: then the message is whatever lies there.
+    """
+    op, lane, size, tables = ends.ops[1], ends.lanes[1], rng.randrange(1, len(source)), ends.segment(1)
+    ordinal, seen, count = op.received.get(0, 0), ends.ledger(1).seen[0], rng.randrange(512)
+    name = VERSION, RTS, OFFER, 0, NONCE, op.context, op.number, ordinal
+    header = Header(*name, seen & 0xFFFFFFFF, rng.randrange(1, 1 << 32), size, 0, op.fingerprint)
+    loan = count, ends.segment(0).returns[count], address, size
+    text = struct.pack("<4Q", 3 << 40 | LENT | 24 + SIZE + 8 + 32, SIZE, 8, 32)
+    data = bytearray(text + pack(header) + struct.pack("<5Q", size, *loan))
+    wrong = rng.random() < 0.7
+    for _ in range(rng.randrange(1, 4) if wrong else 0):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    tables.heads[0], tables.tails[0] = 0, len(data)
+    tables.ring(0)[: len(data)] = data
+    ends.segment(0).tails[1] = ends.segment(0).heads[1] = 0
+    memory = bytearray(size)
+    program = lane.prepare([Move((), -1, 0, (), 0, ordinal, ((0, size),), (), fetches=True)], memory)
+    code = lane.run(program, op.context, op.number, op.fingerprint, 0.0)
+    assert code in (1, 2)
+    assert ends.ledger(1).seen[0] == seen + code - 1
+    assert wrong or (code, memory) == (2, source[:size])
+    op.received[0] = ordinal + code - 1
+    return code - 1
+
+
 @contextmanager
 def scribbler(rng: random.Random, ends: LaneEnds) -> Iterator[None]:
     """A process that writes garbage into the ring, and into the words, where rank 1 reads."""
@@ -165,7 +194,7 @@ def scribbler(rng: random.Random, ends: LaneEnds) -> Iterator[None]:
 def main(build: str, seed: str, rounds: str, *beside: str) -> None:
     rng, taken = random.Random(seed), 0
     ends = LaneEnds("python", build)
-    ring = ends.segment(1).ring(0)
+    ring, source = ends.segment(1).ring(0), memoryview(bytearray(rng.randbytes(5000)))
     for number in range(int(rounds)):
         fill = rng.choice(
             (bytes(RING), rng.randbytes(RING), struct.pack("<512Q", *(garbage(rng) for _ in range(512))) * (RING >> 12))
@@ -176,6 +205,8 @@ def main(build: str, seed: str, rounds: str, *beside: str) -> None:
                 taken += sum(turn(rng, ends, alone=False) for _ in range(50 * TRIES))
         else:
             taken += sum(turn(rng, ends, alone=True) for _ in range(TRIES))
+            if build == "compiled":
+                taken += sum(turn_of_offers(rng, ends, source, address_of(source)) for _ in range(TRIES))
     print(f"taken {taken}", flush=True)
     os._exit(0)  # tables of garbage are not closed
 
