@@ -63,19 +63,17 @@ class PredictedMessages(Calls):
         site = site_of(sys._getframe(1).f_back)
         with to.endpoint.gate:
             payload, frames = self._encoded(value)
-            lane = origin.lane(tag) if payload is not None and to.lane() is not None else None
-            if payload is None or lane is None or not to.put(lane, tag, payload):
+            if not (payload is not None and (lane := to.lane()) is not None and to.put(lane, tag, payload)):
                 if frames is None:
                     return UNMADE
                 facts = self._group, value, dest, source, tag, out, status, frames
                 return self._make("sendrecv", collectives.point_to_point.sendrecv(*facts), None, site)
-            to.deliver(self.timeout)
-            return self._awaited(origin, lane, ("sendrecv", dest, source, tag), site, out, status)
+            return self._awaited(origin, origin.lane(tag), ("sendrecv", dest, source, tag), site, out, status)
 
     def _awaited(
         self,
         origin: Correspondent,
-        lane: Lane,
+        lane: Lane | None,
         call: tuple[str, int | None, int, int],
         site: Site,
         out: Any,
@@ -85,9 +83,9 @@ class PredictedMessages(Calls):
         messages, (name, _, source, tag) = collectives.point_to_point, call
         record, label = messages.in_records(*call)
         op = origin.begin(record, site)
-        message = origin.look(lane, tag)
+        message = None if lane is None else origin.look(lane, tag)
         found = None if message is None else collectives.self_describing.opened(message, out)
-        if message is None or found is None:
+        if lane is None or message is None or found is None:
             rest = messages.received(self._group, name, origin.rest(label), origin.peer, tag, out, status)
             return self._make(name, rest, None, site)
         lane.accept(origin.peer)

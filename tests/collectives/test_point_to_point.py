@@ -145,7 +145,7 @@ def random_program(comm: Communicator, seed: int, count: int) -> None:
     assert comm.iprobe() is None
 
 
-@pytest.mark.parametrize("kind", ["threads", "shm", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
+@pytest.mark.parametrize("kind", ["threads", "shm", "sockets", "ipc", pytest.param("tcp", marks=pytest.mark.live)])
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_random_programs_get_every_message_once_and_in_order(kind: str, p: int) -> None:
     job = Job(kind, p)

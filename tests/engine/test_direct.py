@@ -309,3 +309,40 @@ def test_a_sender_that_runs_ahead_is_stopped_by_its_credit(order: int, sent: Cou
         assert result is None
     assert sent["put"] > 50
     assert sent["send"]
+
+
+@pytest.fixture
+def partly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a lane sends is not all on its way before its rank polls, as where a socket takes a part of it only."""
+    put, poll = End.put, End.poll
+
+    def putting(end: End, peer: int, frame: Any) -> bool:
+        done = put(end, peer, frame)
+        end.unsent = [peer] if done else end.unsent
+        return done
+
+    def polling(end: End, deadline: float | None) -> MemoryArrival | None:
+        end.unsent = []
+        return poll(end, deadline)
+
+    monkeypatch.setattr(End, "put", putting)
+    monkeypatch.setattr(End, "poll", polling)
+
+
+def follow_each_other(comm: Communicator) -> None:
+    """Messages of one tag come close behind each other."""
+    comm.barrier()
+    other = 1 - comm.rank
+    for number in range(20):
+        assert comm.sendrecv(number, other, other, 3) == number
+        comm.send(-number, other, 3)
+        assert not comm._group.endpoint.transport.unsent
+        assert comm.recv(other, 3) == -number
+
+
+@pytest.mark.usefixtures("partly")
+@pytest.mark.parametrize("order", LANES)
+def test_messages_stay_in_order_where_they_are_sent_in_parts(order: int) -> None:
+    for result in played(Watched(2, order), follow_each_other):
+        assert result is None
+    played_talk(Watched(3, order), 1)

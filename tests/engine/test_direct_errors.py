@@ -23,7 +23,7 @@ from ringcast.communicator import Communicator
 from ringcast.engine.drive import drive
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.objects import pack_record
-from ringcast.errors import CollectiveMismatch, CollectiveTimeout, Revoked
+from ringcast.errors import CollectiveMismatch, CollectiveTimeout, Revoked, RingcastError
 from ringcast.protocol import lane
 from ringcast.transports.memory.segment import AT_FUTEX
 from support import needs
@@ -227,6 +227,71 @@ def test_all_ranks_end_as_by_the_engine_where_a_message_is_no_value(
 ) -> None:
     with_lanes, without = (played(p, 0, victim, fault, calls, lanes=lanes) for lanes in (True, False))
     assert told(with_lanes) == told(without)
+
+
+# What refuses a message, whether messages came before or not.
+
+
+def revoked(comm: Communicator, _: pytest.MonkeyPatch) -> None:
+    comm.revoke()
+
+
+def left(comm: Communicator, _: pytest.MonkeyPatch) -> None:
+    comm.finalize()
+
+
+def torn(comm: Communicator, _: pytest.MonkeyPatch) -> None:
+    comm._group.endpoint.torn = "something broke off a message"
+
+
+def dropped(comm: Communicator, _: pytest.MonkeyPatch) -> None:
+    comm._group.endpoint.dropped.append(("irecv", ("program.py", 3)))
+
+
+def forked(_: Communicator, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(os, "getpid", lambda: 1)
+
+
+def in_another_thread(_: Communicator, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(threading, "get_ident", lambda: 1)
+
+
+def aborted(comm: Communicator, _: pytest.MonkeyPatch) -> None:
+    comm._group.endpoint.protocol._notices.aborted = "the job ends"
+
+
+REFUSALS = [revoked, left, torn, dropped, forked, in_another_thread, aborted]
+
+
+def attempts(comm: Communicator, calls: int, refuse: Callable[..., None]) -> list[tuple[str, str]]:
+    """Return the errors of some messages of rank 0 after others; none of them comes to rank 1."""
+    other, found = 1 - comm.rank, []
+    comm.barrier()
+    for _ in range(calls):
+        assert (comm.sendrecv(ONES, other, other) == ONES).all()
+    if comm.rank:
+        return []
+    with pytest.MonkeyPatch.context() as patch:
+        for attempt in (lambda: comm.send(ONES, 1), lambda: comm.recv(1), lambda: comm.sendrecv(ONES, 1, 1)):
+            refuse(comm, patch)
+            try:
+                attempt()
+            except RingcastError as error:
+                found.append((type(error).__name__, str(error)))
+    assert sum(comm._group.endpoint.protocol.posted) == sum(comm._group.endpoint.protocol.matched)
+    return found
+
+
+@pytest.mark.parametrize("calls", [0, WARM])
+@pytest.mark.parametrize("refuse", REFUSALS, ids=lambda refuse: refuse.__name__)
+def test_what_may_not_be_sent_is_refused_as_by_the_engine(refuse: Callable[..., None], calls: int) -> None:
+    results = []
+    for lanes in True, False:
+        job = AnyOrder(2)
+        job.lanes = lanes
+        results.append(job.run(lambda comm: attempts(comm, calls, refuse), timeout=CALLS))
+    assert results[0] == results[1]
+    assert len(results[0][0]) == 3
 
 
 @before

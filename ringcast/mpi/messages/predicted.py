@@ -144,21 +144,20 @@ class _Awaited(NamedTuple):
         """Send data, then receive the message, and return the result; or UNMADE."""
         origin = self.origin
         with origin.endpoint.gate:
-            lane = self._lane()
-            if lane is None or not _put(self.comm, to, tag, data):
+            if self._lane() is None or not _put(to, tag, data):
                 return UNMADE
             record, label = in_records("sendrecv", to.peer, origin.peer, tag)
-            result = self._received(lane, origin.begin(record, self.site), label)
+            result = self._received(self._lane(), origin.begin(record, self.site), label)
         return finished(self.comm, result)
 
     def _lane(self) -> Lane | None:
         usable = self.status is None or isinstance(self.status, Status)
         return self.origin.lane(self.tag) if usable else None
 
-    def _received(self, lane: Lane, op: Operation, label: str) -> Any:
+    def _received(self, lane: Lane | None, op: Operation, label: str) -> Any:
         comm, operation, site, origin, tag, into, status = self
-        peers, message = comm._peers, origin.look(lane, tag, 0)
-        if message is None:
+        peers, message = comm._peers, None if lane is None else origin.look(lane, tag, 0)
+        if lane is None or message is None:
             rest = transfers.receive(Wanted(peers, origin.peer, tag), into, status, origin.rest(label))
             return run(comm, operation, rest, site)
         lane.accept(origin.peer)
@@ -185,15 +184,13 @@ def _wanted(tag: int) -> int:
 def _sent(comm: Any, to: Correspondent, tag: int, data: Any, site: Site) -> bool:
     """Send bytes as the call `send`; False, and nothing has changed, if that needs the general way."""
     with to.endpoint.gate:
-        if not _put(comm, to, tag, data):
+        if not _put(to, tag, data):
             return False
         record, _ = in_records("send", to.peer, None, tag)
         to.endpoint.recorder.done(to.begin(record, site))
+        to.deliver(comm._caller.timeout)
     return True
 
 
-def _put(comm: Any, to: Correspondent, tag: int, data: Any) -> bool:
-    if data.nbytes > EAGER_LIMIT or (lane := to.lane()) is None or not to.put(lane, tag, data, 0):
-        return False
-    to.deliver(comm._caller.timeout)
-    return True
+def _put(to: Correspondent, tag: int, data: Any) -> bool:
+    return data.nbytes <= EAGER_LIMIT and (lane := to.lane()) is not None and to.put(lane, tag, data, 0)
