@@ -172,10 +172,11 @@ class Opened(NamedTuple):
         return array[()] if known.kind == "scalar" else array
 
 
-def opened(message: bytes, out: Array | None) -> Opened | None:
+def opened(message: bytes, out: Array | None, *, objects: bool) -> Opened | None:
     """Return a message, header and joined frames, as far as it is understood; None if it is not.
 
-    Nor is one that does not fit `out` as it is, which the caller gives C-contiguous and writeable.
+    Nor is a Python object, unless the job takes `objects`, and what does not fit `out` as it is; the caller gives that
+    C-contiguous and writeable.
     """
     length, count = _SIZES.unpack_from(message, SIZE)
     start = _RECORD + length
@@ -183,7 +184,7 @@ def opened(message: bytes, out: Array | None) -> Opened | None:
         return None
     record = message[_RECORD:start]
     if record == _OBJECT:
-        return Opened(message, None, start, count) if out is None else None
+        return Opened(message, None, start, count) if out is None and objects else None
     known = _known(record)
     if known is None or known[1] != count:
         return None

@@ -80,13 +80,14 @@ class PredictedMessages(Calls):
         status: Status | None,
     ) -> Any:
         """Return the value of the next message, however it comes; `call` is name, destination, source and tag."""
-        messages, (name, _, source, tag) = collectives.point_to_point, call
+        group, messages, (name, _, source, tag) = self._group, collectives.point_to_point, call
         record, label = messages.in_records(*call)
         op = origin.begin(record, site)
         message = None if lane is None else origin.look(lane, tag)
-        found = None if message is None else collectives.self_describing.opened(message, out)
+        opened = collectives.self_describing.opened
+        found = None if message is None else opened(message, out, objects=group.pickle)
         if lane is None or message is None or found is None:
-            rest = messages.received(self._group, name, origin.rest(label), origin.peer, tag, out, status)
+            rest = messages.received(group, name, origin.rest(label), origin.peer, tag, out, status)
             return self._make(name, rest, None, site)
         lane.accept(origin.peer)
         origin.endpoint.recorder.done(op)
@@ -98,7 +99,7 @@ class PredictedMessages(Calls):
         except BaseException as error:  # of unpickling, which runs code of the program, perhaps other calls
             op = origin.rest(label)
             op.site, op.record = site, place
-            return self._make(name, messages.failed(self._group, op, error), None, site)
+            return self._make(name, messages.failed(group, op, error), None, site)
 
     def _correspondent(self, rank: Any, group: Group | None = None) -> Correspondent | None:
         """Return another rank, of another group of this rank if one is given, if messages may be predicted.

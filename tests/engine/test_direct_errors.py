@@ -20,10 +20,11 @@ from ringcast.bootstrap.in_process import endpoints
 from ringcast.collectives import point_to_point
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
+from ringcast.communicator.lifetime import expire
 from ringcast.engine.drive import drive
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.objects import pack_record
-from ringcast.errors import CollectiveMismatch, CollectiveTimeout, Revoked, RingcastError
+from ringcast.errors import CollectiveMismatch, CollectiveTimeout, ObjectsRefused, Revoked, RingcastError
 from ringcast.protocol import lane
 from ringcast.transports.memory.segment import AT_FUTEX
 from support import needs
@@ -240,6 +241,10 @@ def left(comm: Communicator, _: pytest.MonkeyPatch) -> None:
     comm.finalize()
 
 
+def freed(comm: Communicator, _: pytest.MonkeyPatch) -> None:
+    expire(comm)
+
+
 def torn(comm: Communicator, _: pytest.MonkeyPatch) -> None:
     comm._group.endpoint.torn = "something broke off a message"
 
@@ -260,7 +265,7 @@ def aborted(comm: Communicator, _: pytest.MonkeyPatch) -> None:
     comm._group.endpoint.protocol._notices.aborted = "the job ends"
 
 
-REFUSALS = [revoked, left, torn, dropped, forked, in_another_thread, aborted]
+REFUSALS = [revoked, left, freed, torn, dropped, forked, in_another_thread, aborted]
 
 
 def attempts(comm: Communicator, calls: int, refuse: Callable[..., None]) -> list[tuple[str, str]]:
@@ -272,10 +277,10 @@ def attempts(comm: Communicator, calls: int, refuse: Callable[..., None]) -> lis
     if comm.rank:
         return []
     with pytest.MonkeyPatch.context() as patch:
-        for attempt in (lambda: comm.send(ONES, 1), lambda: comm.recv(1), lambda: comm.sendrecv(ONES, 1, 1)):
+        for attempt in ATTEMPTS.values():
             refuse(comm, patch)
             try:
-                attempt()
+                attempt(comm)
             except RingcastError as error:
                 found.append((type(error).__name__, str(error)))
     assert sum(comm._group.endpoint.protocol.posted) == sum(comm._group.endpoint.protocol.matched)
@@ -292,6 +297,57 @@ def test_what_may_not_be_sent_is_refused_as_by_the_engine(refuse: Callable[..., 
         results.append(job.run(lambda comm: attempts(comm, calls, refuse), timeout=CALLS))
     assert results[0] == results[1]
     assert len(results[0][0]) == 3
+
+
+def unwanted(comm: Communicator) -> Any:
+    """Return what rank 0, which takes no objects, gets of an object, and after it."""
+    assert (comm.sendrecv(ONES, 1 - comm.rank, 1 - comm.rank) == ONES).all()
+    if comm.rank:
+        comm.send("text", 0)
+        return comm.send(ONES, 0)
+    comm._group.pickle = False
+    with pytest.raises(ObjectsRefused) as refused:
+        comm.recv(1)
+    return str(refused.value), comm.recv(1).tolist()
+
+
+def test_objects_are_refused_as_by_the_engine() -> None:
+    results = []
+    for lanes in True, False:
+        job = AnyOrder(2)
+        job.lanes = lanes
+        results.append(job.run(unwanted, timeout=CALLS))
+    assert results[0] == results[1]
+    assert results[0][0][1] == ONES.tolist()
+
+
+ATTEMPTS: dict[str, Callable[[Communicator], object]] = {
+    "recv": lambda comm: comm.recv(1),
+    "send": lambda comm: comm.send(ONES, 1),
+    "sendrecv": lambda comm: comm.sendrecv(ONES, 1, 1),
+}
+
+
+def departed(comm: Communicator, attempt: Callable[[Communicator], object]) -> object:
+    """Rank 1 leaves, which rank 0 has noticed when it attempts to reach it."""
+    comm.barrier()
+    if comm.rank == 1:
+        comm.finalize()
+        return None
+    while not comm._group.endpoint.protocol.finished:
+        comm._group.endpoint.progress(None)
+    return attempt(comm)
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_messages_with_a_rank_that_has_left_fail_as_by_the_engine(name: str) -> None:
+    results = []
+    for lanes in True, False:
+        job = AnyOrder(2)
+        job.lanes = lanes
+        results.append(told(job.run(lambda comm: departed(comm, ATTEMPTS[name]), timeout=CALLS)))
+    assert results[0] == results[1]
+    assert results[0][0][0] == "PeerFailed"
 
 
 @before
