@@ -245,6 +245,11 @@ def freed(comm: Communicator, _: pytest.MonkeyPatch) -> None:
     expire(comm)
 
 
+def left_by_another(comm: Communicator, _: pytest.MonkeyPatch) -> None:
+    """The program has left by another communicator."""
+    comm._group.endpoint.closed = True
+
+
 def torn(comm: Communicator, _: pytest.MonkeyPatch) -> None:
     comm._group.endpoint.torn = "something broke off a message"
 
@@ -265,7 +270,7 @@ def aborted(comm: Communicator, _: pytest.MonkeyPatch) -> None:
     comm._group.endpoint.protocol._notices.aborted = "the job ends"
 
 
-REFUSALS = [revoked, left, freed, torn, dropped, forked, in_another_thread, aborted]
+REFUSALS = [revoked, left, left_by_another, freed, torn, dropped, forked, in_another_thread, aborted]
 
 
 def attempts(comm: Communicator, calls: int, refuse: Callable[..., None]) -> list[tuple[str, str]]:
