@@ -31,15 +31,20 @@ TAGS = 1 << 32
 
 
 def send(
-    group: Group, value: Any, dest: int | None, tag: int, frames: Sequence[memoryview] | None = None
+    group: Group,
+    value: Any,
+    dest: int | None,
+    tag: int,
+    frames: Sequence[memoryview] | None = None,
+    name: str = "send",
 ) -> Steps[None]:
-    """Send a value, of which the `frames` may be known; see `Communicator.send`."""
-    dest, tag = _rank(group, "send", "dest", dest), _tag(group, "send", tag)
+    """Send a value, of which the `frames` may be known, in the call `name`; see `Communicator.send`."""
+    dest, tag = _rank(group, name, "dest", dest), _tag(group, name, tag)
     if dest is None:
         return
     if frames is None:
-        frames = SelfDescribing.frames(value, partial(pickled, group, "send"))
-    op = begin(group, "send", dest, None, tag)
+        frames = SelfDescribing.frames(value, partial(pickled, group, name))
+    op = begin(group, name, dest, None, tag)
     yield Exchange(op, group.in_job(dest), frames, False, None, None, tag)
     group.endpoint.end(op)
 

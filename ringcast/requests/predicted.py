@@ -29,38 +29,46 @@ class PredictedMessages(Calls):
     Each method makes the call of the method that calls it, and returns its result; UNMADE if it needs the general way.
     """
 
-    def _send_now(self, value: Any, dest: Any, tag: Any) -> Any:
+    def _send_now(self, value: Any, dest: Any, tag: Any, name: str = "send", site: Site | None = None) -> Any:
         to = self._correspondent(dest)
         if to is None or not _is_tag(tag):
             return UNMADE
-        site, messages = site_of(sys._getframe(1).f_back), collectives.point_to_point
+        site, messages = site or site_of(sys._getframe(1).f_back), collectives.point_to_point
         with to.endpoint.gate:
             payload, frames = self._encoded(value)
             if not (payload is not None and (lane := to.lane()) is not None and to.put(lane, tag, payload)):
                 if frames is None:
                     return UNMADE
-                return self._make("send", messages.send(self._group, value, dest, tag, frames), None, site)
-            record, _ = messages.in_records("send", dest, None, tag)
+                return self._make(name, messages.send(self._group, value, dest, tag, frames, name), None, site)
+            record, _ = messages.in_records(name, dest, None, tag)
             to.endpoint.recorder.done(to.begin(record, site))
             to.deliver(self.timeout)
         return None
 
-    def _receive_now(self, source: Any, tag: Any, out: Any, status: Any) -> Any:
+    def _receive_now(
+        self, source: Any, tag: Any, out: Any, status: Any, name: str = "recv", site: Site | None = None
+    ) -> Any:
         origin, wanted = self._correspondent(source), ANY if tag is ANY_TAG else tag
         if origin is None or not (tag is ANY_TAG or _is_tag(tag)) or not _can_take(out, status):
             return UNMADE
-        site = site_of(sys._getframe(1).f_back)
+        site = site or site_of(sys._getframe(1).f_back)
         with origin.endpoint.gate:
             lane = origin.lane(wanted)
             if lane is None:
                 return UNMADE
-            return self._awaited(origin, lane, ("recv", None, source, wanted), site, out, status)
+            return self._awaited(origin, lane, (name, None, source, wanted), site, out, status)
 
     def _exchange_now(self, value: Any, dest: Any, source: Any, tag: Any, out: Any, status: Any) -> Any:
-        to, origin = self._correspondent(dest), self._correspondent(source)
-        if to is None or origin is None or not _is_tag(tag) or not _can_take(out, status):
+        if not _is_tag(tag) or not _can_take(out, status):
             return UNMADE
         site = site_of(sys._getframe(1).f_back)
+        if dest is None:
+            return self._receive_now(source, tag, out, status, "sendrecv", site)
+        if source is None:
+            return self._send_now(value, dest, tag, "sendrecv", site)
+        to, origin = self._correspondent(dest), self._correspondent(source)
+        if to is None or origin is None:
+            return UNMADE
         with to.endpoint.gate:
             payload, frames = self._encoded(value)
             if not (payload is not None and (lane := to.lane()) is not None and to.put(lane, tag, payload)):

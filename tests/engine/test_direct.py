@@ -281,6 +281,8 @@ def ping_pong(comm: Communicator) -> None:
             else:
                 np.testing.assert_equal(comm.recv(other, 4), value)
         np.testing.assert_equal(comm.sendrecv(value, other, other), value)
+        comm.sendrecv(value, other, None)
+        np.testing.assert_equal(comm.sendrecv(None, None, other), value)
     comm.send(array, other)
     comm.recv(other, out=array, status=Status())
 

@@ -186,6 +186,15 @@ def around(comm: Communicator, rng: Random) -> None:
     assert (status.source, status.tag) == (source, 9)
 
 
+def halves(comm: Communicator, rng: Random) -> None:
+    """A message by a call that only sends, and one that only receives."""
+    (source, dest), value = pair(comm, rng), any_size(rng)
+    if comm.rank == source:
+        assert comm.sendrecv(value, dest, None, 6) is None
+    if comm.rank == dest:
+        assert_same(comm.sendrecv(None, None, source, 6), value)
+
+
 def in_place(comm: Communicator, rng: Random) -> None:
     """All ranks send around a ring, from and into the same memory."""
     base, source = np.full(rng.choice((1, 500)), rng.random()), (comm.rank - 1) % comm.size
@@ -207,5 +216,5 @@ def collective(comm: Communicator, rng: Random) -> None:
 
 
 ITEMS: tuple[Callable[[Communicator, Random], None], ...] = (
-    one, one, one, one, burst, both_ways, posted, begun, around, in_place, collective,
+    one, one, one, one, burst, both_ways, posted, begun, around, halves, in_place, collective,
 )  # fmt: skip
