@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
-from ringcast.collectives.again import UNMADE, Again, Rest, keep
+from ringcast.collectives.again import UNMADE, Again, Places, Rest, keep, key_of, learn
 from ringcast.collectives.announce import announce, announce_packed
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
 from ringcast.engine import direct
@@ -137,7 +137,10 @@ def bcast_frames(group: Group, frames: list[memoryview], root: int) -> Steps[lis
 
 def bcast_into(group: Group, line: Array, root: int) -> Steps[None]:
     """Fill the bytes of all ranks with the root's; all ranks know their number, so no announcement is sent."""
-    yield from _move(group, line, plan(group, "bcast", AUTOMATIC, Data.of(line), root=root, name="bcast_into"))
+    stage = plan(group, "bcast", AUTOMATIC, Data.of(line), root=root, name="bcast_into")
+    slots = yield from _move(group, line, stage)
+    key, here = key_of("bcast_into", AUTOMATIC, line, line, root), group.rank == root
+    learn(group, key, stage, slots, lambda data: Places(data) if here else Places(None, data, data))
 
 
 # The root.

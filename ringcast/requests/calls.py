@@ -55,18 +55,25 @@ class Calls(Caller):
         except TypeError:  # as above
             return None
 
-    def _again(self, again: Again, value: Any, out: Any = None) -> Any:
-        """Make a call again that was made before, and return its result; UNMADE if it needs the general way."""
+    def _again(self, again: Again, value: Any, out: Any = None, call: tuple[str, Site] | None = None) -> Any:
+        """Make a call again that was made before, and return its result; UNMADE if it needs the general way.
+
+        `call` is its name and place, where that is not the calling method and its caller.
+        """
         endpoint, (process, thread) = self._group.endpoint, self._owner
         if self._closed or os.getpid() != process or threading.get_ident() != thread:
             return UNMADE
-        method = sys._getframe(1)
-        user = method.f_back
-        site = (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
+        if call is None:
+            method = sys._getframe(1)
+            user = method.f_back
+            site = (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
+            operation = method.f_code.co_name
+        else:
+            operation, site = call
         with endpoint.gate:
             result = again.make(site, value, out)
             if type(result) is Rest:
-                return self._make(method.f_code.co_name, result.steps, None, site)
+                return self._make(operation, result.steps, None, site)
             if result is not UNMADE and endpoint.transport.unsent:
                 endpoint.deliver(None if self.timeout is None else endpoint.transport.clock() + self.timeout)
             return result

@@ -21,6 +21,7 @@ from ringcast.mpi.base.exceptions import ERR_COUNT, ERR_TRUNCATE, Exception
 from ringcast.mpi.base.failing import Outcome
 from ringcast.mpi.base.ranks import root_of
 from ringcast.mpi.base.sentinels import IN_PLACE
+from ringcast.mpi.collectives import again
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.buffers import Part, block, joined, message, vector, wide
 from ringcast.mpi.datatypes.op import SUM, check_alike, check_datatypes, of_buffers
@@ -31,10 +32,10 @@ from ringcast.ops import Array, Op
 _BYTE = np.dtype(np.uint8)
 
 
-def forms(steps: Any, name: str) -> tuple[Any, Any, Any]:
-    """Return the forms of a call: `Name`, `Iname` and `Name_init`."""
+def forms(steps: Any, name: str, arguments: Any = None) -> tuple[Any, Any, Any]:
+    """Return the forms of a call: `Name`, `Iname` and `Name_init`; for `arguments` see `blocking`."""
     begins = f"I{name[0].lower()}{name[1:]}"
-    return blocking(steps, name), nonblocking(steps, begins), persistent(steps, f"{name}_init")
+    return blocking(steps, name, arguments), nonblocking(steps, begins), persistent(steps, f"{name}_init")
 
 
 class Collectives(CommHandle):
@@ -44,8 +45,8 @@ class Collectives(CommHandle):
         """Wait for all ranks."""
         return collectives.reduce.barrier(self._group)
 
-    Barrier, Ibarrier, Barrier_init = forms(_barrier, "Barrier")
-    barrier = blocking(_barrier, "barrier")
+    Barrier, Ibarrier, Barrier_init = forms(_barrier, "Barrier", again.Barrier)
+    barrier = blocking(_barrier, "barrier", again.Barrier)
 
     def _bcast(self, buf: Any, root: int = 0) -> Steps[Exception | None]:
         """Send the root's buffer to all ranks."""
@@ -56,7 +57,7 @@ class Collectives(CommHandle):
         line = part.packed() if here else part.room()
         return _filled(None if here else part, line, bcast_into(group, line, root))
 
-    Bcast, Ibcast, Bcast_init = forms(_bcast, "Bcast")
+    Bcast, Ibcast, Bcast_init = forms(_bcast, "Bcast", again.Bcast)
 
     def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Put the buffers of all ranks into the root's, in rank order."""
@@ -122,7 +123,7 @@ class Collectives(CommHandle):
         check_length(mine, rows.shape[1])
         return _filled(part, room, collectives.gather.allgather(group, mine, rows, AUTOMATIC))
 
-    Allgather, Iallgather, Allgather_init = forms(_allgather, "Allgather")
+    Allgather, Iallgather, Allgather_init = forms(_allgather, "Allgather", again.Allgather)
 
     def _allgatherv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
         """Put the buffers of all ranks, of any lengths, into places of each rank's."""
@@ -184,7 +185,7 @@ class Collectives(CommHandle):
         out = room.view(items.dtype)
         return _filled(part, room, collectives.reduce.reduce(group, items, combine, root, out, AUTOMATIC))
 
-    Reduce, Ireduce, Reduce_init = forms(_reduce, "Reduce")
+    Reduce, Ireduce, Reduce_init = forms(_reduce, "Reduce", again.Reduce)
 
     def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[Exception | None]:
         """Put the combination of the buffers of all ranks into each rank's."""
@@ -192,7 +193,7 @@ class Collectives(CommHandle):
         out = room.view(items.dtype)
         return _filled(part, room, collectives.reduce.allreduce(self._group, items, combine, out, AUTOMATIC))
 
-    Allreduce, Iallreduce, Allreduce_init = forms(_allreduce, "Allreduce")
+    Allreduce, Iallreduce, Allreduce_init = forms(_allreduce, "Allreduce", again.Allreduce)
 
     def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[Exception | None]:
         """Put each rank's own block of the combination of the buffers of all ranks into its buffer."""

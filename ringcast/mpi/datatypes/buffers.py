@@ -17,6 +17,7 @@ from ringcast.mpi.data.elements import Elements
 from ringcast.mpi.data.exporters import FOREIGN, NOTHING, exported
 from ringcast.mpi.data.layout import Bytes
 from ringcast.mpi.datatypes.datatype import Datatype
+from ringcast.ops import Array
 
 _SEQUENCES = (list, tuple)
 _BYTE = np.dtype(np.uint8)
@@ -72,6 +73,12 @@ def block(spec: Any, blocks: int, *, writes: bool) -> Part:
 
 def of_array(spec: Any, blocks: int, writes: bool) -> Part | None:
     """Return the buffer that an array is, with its datatype or without; most are, and it is worth a short cut."""
+    line = line_of(spec, blocks, writes)
+    return None if line is None else Part(line.view(_BYTE), 0, line.size, OF_CODE[line.dtype.char])
+
+
+def line_of(spec: Any, blocks: int, writes: bool) -> Array | None:
+    """Return the items of a buffer that is an array, in one dimension; None if it needs a closer look."""
     array, datatype = spec if type(spec) in (list, tuple) and len(spec) == 2 else (spec, None)
     if type(array) is not np.ndarray:
         return None
@@ -79,11 +86,10 @@ def of_array(spec: Any, blocks: int, writes: bool) -> Part | None:
     usable = flags.c_contiguous and dtype.isnative and dtype.kind in "biufc" and (flags.writeable or not writes)
     if not usable or not count or count % blocks:
         return None
-    definition = OF_CODE[dtype.char]
-    if datatype is not None and (type(datatype) is not Datatype or datatype._state is not definition):
+    if datatype is not None and (type(datatype) is not Datatype or datatype._state is not OF_CODE[dtype.char]):
         return None
-    line = array if array.ndim == 1 else array.reshape(-1)
-    return Part(line.view(_BYTE), 0, count, definition)
+    line: Array = array if array.ndim == 1 else array.reshape(-1)
+    return line
 
 
 def vector(spec: Any, blocks: int, *, writes: bool) -> list[Part]:

@@ -48,16 +48,16 @@ class Predefined:
 
     def __init__(self, name: str, on_arrays: ops.Op, kinds: str, on_objects: Function) -> None:
         self.name, self.commutes, self.on_objects = name, on_arrays.commutative, on_objects
-        self._on_arrays, self._kinds = on_arrays, kinds
+        self.on_arrays, self.kinds = on_arrays, kinds
         # Not commutative: the order matters where lists or texts are joined, and saves little with objects.
         self.of_objects = ops.Op(on_objects, name=name)
 
     def of_buffers(self, part: Part) -> tuple[ops.Op, Array]:
         """Return the operator for the items of a buffer, and the items."""
         items = part.values()
-        if items.dtype.kind not in self._kinds:
+        if items.dtype.kind not in self.kinds:
             raise Exception(ERR_OP, f"expected a datatype that {self.name} can combine, got {part.definition.name}")
-        return self._on_arrays, items
+        return self.on_arrays, items
 
 
 class UserDefined:

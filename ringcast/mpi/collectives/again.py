@@ -1,0 +1,136 @@
+"""Make collectives of small buffers again, as `ringcast.collectives.again` does, without any of their steps.
+
+Each class has the arguments of its calls. The buffers are arrays as they are, with their datatype or without; UNMADE in
+place of a result says that the call needs the general way, which also finds mistakes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ringcast.collectives.again import UNMADE
+from ringcast.mpi.base.sentinels import IN_PLACE
+from ringcast.mpi.base.threads import of_one_thread
+from ringcast.mpi.datatypes.buffers import line_of
+from ringcast.mpi.datatypes.op import SUM, Op, Predefined
+from ringcast.mpi.requests.calls import checked
+from ringcast.ops import Array
+from ringcast.wire.call import Site
+
+_BYTE = np.dtype(np.uint8)
+
+
+class Barrier(NamedTuple):
+    """Wait for all ranks."""
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        return _made(comm, operation, site, ("barrier",), None, None)
+
+
+class Bcast(NamedTuple):
+    """Send the root's buffer to all ranks."""
+
+    buf: Any
+    root: Any = 0
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        line = line_of(self.buf, 1, writes=self.root != _rank(comm))
+        if line is None or type(self.root) is not int:
+            return UNMADE
+        data = line.view(_BYTE)
+        return _made(comm, operation, site, ("bcast_into", _BYTE, data.shape, self.root), data, data)
+
+
+class Allgather(NamedTuple):
+    """Put the buffers of all ranks into each rank's, in rank order."""
+
+    sendbuf: Any
+    recvbuf: Any
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        group = comm.__dict__.get("_group")
+        if group is None or (line := line_of(self.recvbuf, group.size, writes=True)) is None:
+            return UNMADE
+        rows = line.view(_BYTE).reshape(group.size, -1)
+        if self.sendbuf is None or self.sendbuf is IN_PLACE:
+            mine = rows[group.rank]
+        elif (given := line_of(self.sendbuf, 1, writes=False)) is None or given.nbytes != rows.shape[1]:
+            return UNMADE
+        else:
+            mine = given.view(_BYTE)
+        return _made(comm, operation, site, ("allgather", _BYTE, mine.shape), mine, rows)
+
+
+class Reduce(NamedTuple):
+    """Put the combination of the buffers of all ranks into the root's."""
+
+    sendbuf: Any
+    recvbuf: Any
+    op: Any = SUM
+    root: Any = 0
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        if type(self.root) is not int:
+            return UNMADE
+        if self.root == _rank(comm):
+            return _combined(comm, operation, site, "reduce", self.sendbuf, self.recvbuf, self.op, self.root)
+        items = line_of(self.sendbuf, 1, writes=False)
+        key = None if items is None else _key("reduce", items, self.op, self.root)
+        return UNMADE if key is None else _made(comm, operation, site, key, items, None)
+
+
+class Allreduce(NamedTuple):
+    """Put the combination of the buffers of all ranks into each rank's."""
+
+    sendbuf: Any
+    recvbuf: Any
+    op: Any = SUM
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        return _combined(comm, operation, site, "allreduce", self.sendbuf, self.recvbuf, self.op)
+
+
+def _combined(
+    comm: Any, operation: str, site: Site, collective: str, sendbuf: Any, recvbuf: Any, op: Any, *facts: int
+) -> Any:
+    """Make a call whose result is as large as the value."""
+    room = line_of(recvbuf, 1, writes=True)
+    items = room if sendbuf is None or sendbuf is IN_PLACE else line_of(sendbuf, 1, writes=False)
+    if room is None or items is None or items.dtype.char != room.dtype.char or items.size != room.size:
+        return UNMADE
+    key = _key(collective, items, op, *facts)
+    return UNMADE if key is None else _made(comm, operation, site, key, items, room)
+
+
+def _key(collective: str, items: Array, op: Any, *facts: int) -> tuple[object, ...] | None:
+    """Return the key of a call with an operator; None if that does not combine such items, or is the program's own."""
+    state = op._state if isinstance(op, Op) else None
+    if not isinstance(state, Predefined) or items.dtype.kind not in state.kinds:
+        return None
+    return collective, items.dtype, items.shape, id(state.on_arrays), *facts
+
+
+def _rank(comm: Any) -> int | None:
+    """Return this rank; None in the first call."""
+    group = comm.__dict__.get("_group")
+    return None if group is None else group.rank
+
+
+def _made(
+    comm: Any, operation: str, site: Site, key: tuple[object, ...], value: Array | None, out: Array | None
+) -> Any:
+    """Make the call that has this key in ringcast's table, if it is there; return None, or UNMADE."""
+    caller = comm.__dict__.get("_caller")
+    if caller is None or comm._state.remote is not None or not of_one_thread():
+        return UNMADE
+    known = caller._known(*key)
+    if known is None or checked(comm, caller._again, known, value, out, (operation, site)) is UNMADE:
+        return UNMADE
+    return None
