@@ -1,8 +1,8 @@
-"""Small collectives that a rank has made before: all is known but the values.
+"""Collectives that a rank has made before: all is known but the values.
 
 A program repeats its calls: same method, dtype, shape and operator. The second time there is nothing to check or to
-plan, and where the messages come as predicted, nothing to begin or to wait for: the values are copied into the
-program's memory, the program runs, and the result is copied out.
+plan, and where the messages come as predicted, nothing to begin or to wait for. Small values are copied into the
+program's memory, the program runs, and the result is copied out. A larger value is copied to where the result will be.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ringcast.collectives.stage import Choice, Group, StagePlan
 from ringcast.engine import direct
 from ringcast.engine.execute import Result, Steps, execute
-from ringcast.engine.program import Program
+from ringcast.engine.program import OWN, Program
 from ringcast.engine.slots import ArraySlots, Memory
 from ringcast.ops import Array, Op
 from ringcast.protocol.operations import Operation
@@ -23,6 +23,7 @@ from ringcast.schedules.schedule import Step
 from ringcast.wire.call import Site
 
 KEPT = 64  # calls of a communicator
+NONE = np.empty(0)
 UNMADE: Final = object()  # in place of the result of a call that was not made
 
 
@@ -79,29 +80,22 @@ class Again:
 
 
 class Places(NamedTuple):
-    """Parts of a program's memory."""
+    """Parts of the memory of a program's data."""
 
     source: Array | None = None  # where the value goes before the program runs …
     result: Array | None = None  # … and where the result is afterwards; None: the result is `out` as it is, or None
     room: Array | None = None  # of the shape and dtype of `out`; None: `out` is ignored
 
 
-class OnArray(Again):
-    """A call that is a program on the items of an array, or on nothing."""
+class OnProgram(Again):
+    """A call that is a program; here the parts that do not depend on where its data are."""
 
     def __init__(
-        self,
-        group: Group,
-        stage: StagePlan,
-        steps: Sequence[Step],
-        program: Program,
-        slots: Memory,
-        places: Places,
-        op: Op | None,
+        self, group: Group, stage: StagePlan, steps: Sequence[Step], program: Program, op: Op | None, room: Array | None
     ) -> None:
-        super().__init__(group, stage, steps, 1 if op is None else program.views[0].itemsize)
-        self._program, self._slots, self._places = program, slots, places
-        self._kept = op  # whose identity is in the key
+        super().__init__(group, stage, steps, 1 if op is None else program.itemsize)
+        self._program, self._kept = program, op  # whose identity is in the key
+        self._room = None if room is None else (room.shape, room.dtype)  # of `out`; None: it is ignored
 
     def make(self, site: Site, value: Any, out: Any) -> Any:
         if out is not None and not self._takes(out):
@@ -111,28 +105,32 @@ class OnArray(Again):
 
     def run(self, op: Operation, value: Any, out: Array | None) -> Any:
         """Return the result of the operation, or the `Rest`."""
-        endpoint, source = self._group.endpoint, self._places.source
-        if source is not None:
-            source[...] = value
+        raise NotImplementedError
+
+    def _played(
+        self, op: Operation, value: Any, out: Array | None, places: Places, slots: Memory, data: Array | None = None
+    ) -> Any:
+        endpoint = self._group.endpoint
+        if places.source is not None:
+            places.source[...] = value
         try:
-            end = direct.run_flat(endpoint, endpoint.programs.lane, self._program, op)
+            end = direct.run_flat(endpoint, endpoint.programs.lane, self._program, op, data)
         except BaseException as error:
             return Rest(self._failed(op, error))
         if end.before(len(self._steps)):
-            return Rest(self._finished(op, end, out))
+            return Rest(self._finished(op, slots, end, places, out))
         self._over(op)
-        return self._result(out)
+        return self._result(places, out)
 
     def _takes(self, out: Any) -> bool:
         """Return whether a result can be put into `out`; else the general way says why not."""
-        room = self._places.room
-        if room is None:
+        if self._room is None:
             return True
-        alike = type(out) is np.ndarray and out.shape == room.shape and out.dtype == room.dtype
+        alike = type(out) is np.ndarray and (out.shape, out.dtype) == self._room
         return alike and out.flags.c_contiguous and out.flags.writeable
 
-    def _result(self, out: Array | None) -> Array | None:
-        _, result, room = self._places
+    def _result(self, places: Places, out: Array | None) -> Array | None:
+        _, result, room = places
         if room is None:
             return None
         if result is None:
@@ -148,10 +146,58 @@ class OnArray(Again):
         raise error
         yield
 
-    def _finished(self, op: Operation, end: direct.End, out: Array | None) -> Steps[Array | None]:
+    def _finished(
+        self, op: Operation, slots: Memory, end: direct.End, places: Places, out: Array | None
+    ) -> Steps[Array | None]:
         """Return the result, when the engine has run the rest of the steps."""
-        yield from self._rest(op, self._slots, end)
-        return self._result(out)
+        yield from self._rest(op, slots, end)
+        return self._result(places, out)
+
+
+class OnArray(OnProgram):
+    """A call on the program's own memory of an array, or on nothing."""
+
+    def __init__(
+        self,
+        group: Group,
+        stage: StagePlan,
+        steps: Sequence[Step],
+        program: Program,
+        slots: Memory,
+        places: Callable[[Array], Places],
+        op: Op | None,
+    ) -> None:
+        assert program.data is not None, "it has memory of its own"
+        self._places = places(program.data)
+        super().__init__(group, stage, steps, program, op, self._places.room)
+        self._slots = slots.on(program.data, *program.scratch) if isinstance(slots, ArraySlots) else slots
+
+    def run(self, op: Operation, value: Any, out: Array | None) -> Any:
+        return self._played(op, value, out, self._places, self._slots)
+
+
+class InPlace(OnProgram):
+    """A call whose result is all of the data, which are too large to be copied twice: it works on them there."""
+
+    def __init__(
+        self,
+        group: Group,
+        stage: StagePlan,
+        steps: Sequence[Step],
+        program: Program,
+        slots: ArraySlots,
+        places: Callable[[Array], Places],
+        op: Op | None,
+    ) -> None:
+        super().__init__(group, stage, steps, program, op, places(slots.data).room)
+        self._slots, self._places = slots.on(NONE, *program.scratch), places
+
+    def run(self, op: Operation, value: Any, out: Array | None) -> Any:
+        assert self._room is not None, "there is a result"
+        whole = np.empty(*self._room) if out is None else out
+        data = whole.reshape(-1)
+        slots = self._slots.on(data, *self._program.scratch)
+        return self._played(op, value, whole, self._places(data)._replace(result=None), slots, data)
 
 
 class Counted(OnArray):
@@ -197,7 +243,7 @@ def learn(
     op: Op | None = None,
     *,
     steps: Sequence[Step] | None = None,
-    kind: Callable[..., OnArray] = OnArray,
+    kind: Callable[..., OnProgram] = OnArray,
 ) -> None:
     """Keep a call that has just been made, under `key` if that is not None, if it can be made again.
 
@@ -209,12 +255,19 @@ def learn(
         return
     schedule, todo = stage.prepared(group)
     todo = steps or todo
-    program = None if schedule.concurrent else programs.find(todo, slots, granted=stage.granted)
+    own = not isinstance(slots, ArraySlots) or slots.data.nbytes <= OWN or not _is_whole(places, slots.data)
+    program = None if schedule.concurrent else programs.find(todo, slots, granted=stage.granted, own=own)
     if program is None:
         keep(group, key, None)
         return
-    memory = slots if not isinstance(slots, ArraySlots) else slots.on(*program.views[:-1])
-    keep(group, key, kind(group, stage, todo, program, memory, places(program.views[0]), op))
+    keep(group, key, (kind if own else InPlace)(group, stage, todo, program, slots, places, op))
+    programs.used(group.again, key)
+
+
+def _is_whole(places: Callable[[Array], Places], data: Array) -> bool:
+    """Return whether the result of a call is all of its data."""
+    result = places(data).result
+    return result is not None and result.size == data.size
 
 
 def keep(group: Group, key: object, again: Again | None) -> None:

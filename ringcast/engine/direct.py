@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.program import Program, Programs, passed
 from ringcast.engine.slots import ArraySlots, Memory
+from ringcast.ops import Array
 from ringcast.protocol.lane import ANY_SIZE, Lane, PythonLane
 from ringcast.protocol.operations import Operation, Send
 from ringcast.schedules.schedule import Slots, Step
@@ -62,21 +63,21 @@ def run(endpoint: Endpoint, programs: Programs, steps: Sequence[Step], memory: M
     """
     if isinstance(memory, ArraySlots) and (flat := programs.find(steps, memory, granted=op.granted)) is not None:
         flat.load(memory)
-        end = run_flat(endpoint, programs.lane, flat, op)
+        end = run_flat(endpoint, programs.lane, flat, op, memory.data)
         flat.store(memory, scratch=end.first < len(flat.moves))
         return end
     return START if op.granted else _run(programs.lane, steps, memory, op)
 
 
-def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation) -> End:
-    """Run a program, as `run`."""
+def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Array | None = None) -> End:
+    """Run a program, as `run`; on `data`, if it has none of its own."""
     op.rounds, whole = len(flat.moves), 2 * len(flat.moves)
     code, lent = 0, {}
     try:
-        code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE)
+        code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE, *flat.bound(data))
     finally:
         if code != whole:
-            lent = _lend(endpoint, lane, flat, op)
+            lent = _lend(endpoint, lane, flat, op, data)
     if code == whole:
         return End(len(flat.moves), None, lent)
     end = End(code >> 1, code & 1 == 1, lent) if code >= 0 else End(-1 - code, None, lent)
@@ -86,11 +87,11 @@ def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation) -> En
     return end
 
 
-def _lend(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation) -> dict[Send, Slots]:
+def _lend(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Array | None) -> dict[Send, Slots]:
     """Hand the offers that are not confirmed over to the engine, and return them with their slots."""
     lent = {}
     for number, transfer in lane.offered():
-        peer, ordinal, frames, slots = flat.offer(number)
+        peer, ordinal, frames, slots = flat.offer(number, data)
         lent[endpoint.protocol.lent(op, peer, ordinal, transfer, frames)] = slots
     return lent
 

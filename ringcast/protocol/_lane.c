@@ -305,6 +305,16 @@ typedef struct {
     uint64_t at, size;
 } Piece;
 
+typedef struct {
+    unsigned char *data, *own; /* places before `split` are of the data, the others of the program's own memory */
+    uint64_t split;
+} Memory;
+
+static unsigned char *place_in(const Memory *memory, uint64_t at)
+{
+    return at < memory->split ? memory->data + at : memory->own + (at - memory->split);
+}
+
 /* Return the place of a message in this rank's ring at a peer, and put the tail behind it into `tail`; NULL if there is
  * no room now. */
 static unsigned char *reserve(const Link *link, uint64_t size, uint64_t *tail)
@@ -362,7 +372,7 @@ static const Link *link_to(Lane *self, uint64_t peer)
     return peer < self->size && self->links[peer].ring && !atomic_load(self->links[peer].left) ? &self->links[peer] : NULL;
 }
 
-static int send_message(Lane *self, const Name *name, const unsigned char *memory, const Piece *pieces, Py_ssize_t count)
+static int send_message(Lane *self, const Name *name, const Memory *memory, const Piece *pieces, Py_ssize_t count)
 {
     uint64_t peer = name->peer, joined = name->joined, length = 0, tail;
     const Link *link = link_to(self, peer);
@@ -377,7 +387,7 @@ static int send_message(Lane *self, const Name *name, const unsigned char *memor
     store_word(place, (uint64_t)1 << FRAMES | (HEADER + length));
     place = add_header(self, place + 8, self->eager, name, joined ? joined : !length && count, frames, self->owed[peer]);
     for (Py_ssize_t i = 0; i < count; place += pieces[i++].size)
-        memcpy(place, memory + pieces[i].at, pieces[i].size);
+        memcpy(place, place_in(memory, pieces[i].at), pieces[i].size);
     self->spent[peer] = spent;
     self->owed[peer] = 0;
     self->posted[peer]++;
@@ -387,7 +397,7 @@ static int send_message(Lane *self, const Name *name, const unsigned char *memor
 }
 
 /* Offer a message, which lies in these pieces of memory. */
-static int send_offer(Lane *self, const Name *name, const unsigned char *memory, const Piece *pieces, Py_ssize_t count,
+static int send_offer(Lane *self, const Name *name, const Memory *memory, const Piece *pieces, Py_ssize_t count,
                       Py_ssize_t move)
 {
     uint64_t peer = name->peer, tail, room = self->request + 8 * count, total = 0, index = 0;
@@ -396,7 +406,7 @@ static int send_offer(Lane *self, const Name *name, const unsigned char *memory,
     if (!link || self->offered == OFFERS || count > PIECES || self->asked[peer] + room > self->most_asked)
         return 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        loans[2 * i] = (uintptr_t)(memory + pieces[i].at), loans[2 * i + 1] = sizes[i] = pieces[i].size;
+        loans[2 * i] = (uintptr_t)place_in(memory, pieces[i].at), loans[2 * i + 1] = sizes[i] = pieces[i].size;
         total += sizes[i], index += loans[2 * i] >> 4;
     }
     uint64_t frames[] = {HEADER, 8 * count, 16 * (count + 1)};
@@ -560,7 +570,7 @@ static uint64_t pieces_at(const uint64_t *words, Py_ssize_t count, uint64_t limi
 
 /* Copy a message that a peer offers into these pieces of memory, take it, and confirm that; 0, and nothing has changed
  * but that memory, if it is not the predicted one, or cannot be read. */
-static int fetch(Lane *self, const Name *name, const Message *message, unsigned char *memory, const Piece *pieces,
+static int fetch(Lane *self, const Name *name, const Message *message, const Memory *memory, const Piece *pieces,
                  Py_ssize_t count, uint64_t total)
 {
     uint64_t peer = name->peer, words[2 + 2 * PIECES], mine[2 * PIECES], after, transfer = message->header[4] >> 32;
@@ -572,7 +582,7 @@ static int fetch(Lane *self, const Name *name, const Message *message, unsigned 
         return 0;
     memcpy(words, message->payload + message->sizes[1], lent);
     for (Py_ssize_t i = 0; i < count; i++)
-        mine[2 * i] = (uintptr_t)(memory + pieces[i].at), mine[2 * i + 1] = pieces[i].size;
+        mine[2 * i] = (uintptr_t)place_in(memory, pieces[i].at), mine[2 * i + 1] = pieces[i].size;
     if (pieces_at(words + 2, lent / 16 - 1, total, from) != total || pieces_at(mine, count, total, into) != total ||
         process_vm_readv(link->pid, into, count, from, lent / 16 - 1, 0) != (ssize_t)total || gone(link) ||
         atomic_load(&link->returns[words[0] % RETURNS]) != words[1])
@@ -644,7 +654,8 @@ static PyObject *lane_put(Lane *self, PyObject *const *args, Py_ssize_t count)
     if (PyObject_GetBuffer(args[5], &payload, PyBUF_SIMPLE) < 0)
         return NULL;
     Piece whole = {0, payload.len};
-    int sent = send_message(self, &name, payload.buf, &whole, 1);
+    Memory memory = {.own = payload.buf};
+    int sent = send_message(self, &name, &memory, &whole, 1);
     PyBuffer_Release(&payload);
     return PyBool_FromLong(sent);
 }
@@ -722,7 +733,10 @@ typedef struct {
     Py_ssize_t count;
     Move *moves;
     PyObject *owner; /* the tuples */
-    Py_buffer memory;
+    Py_buffer own;
+    uint64_t split; /* places before it are of the data, which `run` gets; 0: they are in the program's own memory */
+    uint64_t least; /* bytes of the data */
+    int writes;     /* whether messages come into the data */
 } Program;
 
 #define PROGRAM "ringcast.protocol.Program"
@@ -735,18 +749,20 @@ static void program_free(PyObject *capsule)
         PyMem_Free(program->moves[i].recv);
     }
     PyMem_Free(program->moves);
-    PyBuffer_Release(&program->memory);
+    PyBuffer_Release(&program->own);
     Py_XDECREF(program->owner);
     PyMem_Free(program);
 }
 
-static Piece *pieces_of(PyObject *tuple, Py_ssize_t *count, uint64_t *total, uint64_t limit)
+static Piece *pieces_of(PyObject *tuple, Py_ssize_t *count, uint64_t *total, Program *program)
 {
+    uint64_t split = program->split, limit = split + program->own.len;
     *count = PyTuple_Size(tuple);
     Piece *pieces = *count < 0 ? NULL : PyMem_Calloc(*count + 1, sizeof(Piece));
     for (Py_ssize_t i = 0; pieces && i < *count; i++) {
         unsigned long long at, size;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "KK", &at, &size) || at > limit || size > limit - at) {
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "KK", &at, &size) || at > limit || size > limit - at ||
+            (at < split && size > split - at)) {
             if (!PyErr_Occurred())
                 PyErr_SetString(PyExc_ValueError, "a piece beyond the memory");
             PyMem_Free(pieces);
@@ -754,11 +770,13 @@ static Piece *pieces_of(PyObject *tuple, Py_ssize_t *count, uint64_t *total, uin
         }
         pieces[i] = (Piece){at, size};
         *total += size;
+        if (at < split && at + size > program->least)
+            program->least = at + size;
     }
     return pieces;
 }
 
-static int fill_move(Move *move, PyObject *tuple, uint64_t limit)
+static int fill_move(Move *move, PyObject *tuple, Program *program)
 {
     PyObject *send, *recv;
     uint64_t bytes = 0;
@@ -769,29 +787,35 @@ static int fill_move(Move *move, PyObject *tuple, uint64_t limit)
                           &move->fetches, &move->settles, &joined))
         return 0;
     move->send_to = to, move->recv_from = from, move->send_ordinal = out, move->recv_ordinal = in, move->joined = joined;
-    move->send = pieces_of(send, &move->sends, &bytes, limit);
-    move->recv = move->send ? pieces_of(recv, &move->recvs, &move->total, limit) : NULL;
+    move->send = pieces_of(send, &move->sends, &bytes, program);
+    move->recv = move->send ? pieces_of(recv, &move->recvs, &move->total, program) : NULL;
+    for (Py_ssize_t i = 0; move->recv && i < move->recvs; i++)
+        program->writes |= move->recv[i].at < program->split;
     if (move->recv && joined > bytes / SIZED)
         PyErr_SetString(PyExc_ValueError, "joined frames without room for their sizes");
     return move->recv && !PyErr_Occurred();
 }
 
-/* prepare(moves, memory) */
+/* prepare(moves, memory, split = 0) */
 static PyObject *lane_prepare(Lane *Py_UNUSED(self), PyObject *args)
 {
     PyObject *moves, *memory;
-    if (!PyArg_ParseTuple(args, "OO", &moves, &memory))
+    unsigned long long split = 0;
+    if (!PyArg_ParseTuple(args, "OO|K", &moves, &memory, &split))
         return NULL;
+    if (split > INT64_MAX)
+        return PyErr_Format(PyExc_ValueError, "data of %llu bytes", split);
     Program *program = PyMem_Calloc(1, sizeof(Program));
     if (!program)
         return PyErr_NoMemory();
-    if (PyObject_GetBuffer(memory, &program->memory, PyBUF_WRITABLE) < 0) {
+    program->split = split;
+    if (PyObject_GetBuffer(memory, &program->own, PyBUF_WRITABLE) < 0) {
         PyMem_Free(program);
         return NULL;
     }
     PyObject *capsule = PyCapsule_New(program, PROGRAM, program_free);
     if (!capsule) {
-        PyBuffer_Release(&program->memory);
+        PyBuffer_Release(&program->own);
         PyMem_Free(program);
         return NULL;
     }
@@ -799,8 +823,7 @@ static PyObject *lane_prepare(Lane *Py_UNUSED(self), PyObject *args)
     Py_ssize_t count = program->owner ? PyTuple_Size(program->owner) : -1;
     program->moves = count < 0 ? NULL : PyMem_Calloc(count + 1, sizeof(Move));
     for (; program->moves && program->count < count; program->count++)
-        if (!fill_move(&program->moves[program->count], PyTuple_GetItem(program->owner, program->count),
-                       program->memory.len)) {
+        if (!fill_move(&program->moves[program->count], PyTuple_GetItem(program->owner, program->count), program)) {
             program->count++;
             break;
         }
@@ -823,21 +846,19 @@ static int make_calls(PyObject *calls)
     return 1;
 }
 
-static int sent(Lane *self, Program *program, const Name *call, Py_ssize_t i)
+static int sent(Lane *self, const Move *move, const Memory *memory, const Name *call, Py_ssize_t number)
 {
-    const Move *move = &program->moves[i];
     Name name = {move->send_to, call->context, call->number, move->send_ordinal, call->fingerprint, move->joined};
     if (move->send_to < 0)
         return 1;
     if (move->offers)
-        return send_offer(self, &name, program->memory.buf, move->send, move->sends, i);
-    return send_message(self, &name, program->memory.buf, move->send, move->sends);
+        return send_offer(self, &name, memory, move->send, move->sends, number);
+    return send_message(self, &name, memory, move->send, move->sends);
 }
 
-static int received(Lane *self, Program *program, const Name *call, const Move *move, double patience)
+static int received(Lane *self, const Move *move, const Memory *memory, const Name *call, double patience)
 {
     Name name = {move->recv_from, call->context, call->number, move->recv_ordinal, call->fingerprint, 0};
-    unsigned char *memory = program->memory.buf;
     Message message;
     if (move->recv_from < 0)
         return 1;
@@ -849,37 +870,56 @@ static int received(Lane *self, Program *program, const Name *call, const Move *
         return 0;
     const unsigned char *payload = message.payload;
     for (Py_ssize_t j = 0; j < move->recvs; payload += move->recv[j++].size)
-        memcpy(memory + move->recv[j].at, payload, move->recv[j].size);
+        memcpy(place_in(memory, move->recv[j].at), payload, move->recv[j].size);
     take_eager(self, name.peer, &message);
     return 1;
 }
 
-/* run(program, context, number, fingerprint, patience) */
+static PyObject *play(Lane *self, const Program *program, const Memory *memory, const Name *call, PyObject *calls,
+                      double patience)
+{
+    self->offered = 0;
+    for (Py_ssize_t i = 0; i < program->count; i++) {
+        const Move *move = &program->moves[i];
+        if (move->settles && !settle(self, call, patience))
+            return PyLong_FromSsize_t(-1 - i);
+        if (!make_calls(calls ? PyTuple_GetItem(calls, 2 * i) : move->before))
+            return NULL;
+        if (!sent(self, move, memory, call, i))
+            return PyLong_FromSsize_t(2 * i);
+        if (!received(self, move, memory, call, patience))
+            return PyLong_FromSsize_t(2 * i + 1);
+        if (!make_calls(calls ? PyTuple_GetItem(calls, 2 * i + 1) : move->after))
+            return NULL;
+    }
+    return PyLong_FromSsize_t(settle(self, call, patience) ? 2 * program->count : -1 - program->count);
+}
+
+/* run(program, context, number, fingerprint, patience, data = None, calls = None) */
 static PyObject *lane_run(Lane *self, PyObject *const *args, Py_ssize_t count)
 {
     uint64_t n[3];
-    if (count != 5 || !numbers(args + 1, n, 3))
-        return count == 5 ? NULL : PyErr_Format(PyExc_TypeError, "5 arguments, not %zd", count);
+    if ((count != 5 && count != 7) || !numbers(args + 1, n, 3))
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "5 arguments or 7, not %zd", count);
     Program *program = PyCapsule_GetPointer(args[0], PROGRAM);
     double patience = PyFloat_AsDouble(args[4]);
     if (!program || PyErr_Occurred())
         return NULL;
+    Py_buffer data = {.len = 0};
+    Memory memory = {.own = program->own.buf, .split = program->split};
+    PyObject *calls = count == 7 && args[6] != Py_None ? args[6] : NULL;
+    if (count == 7 && PyObject_GetBuffer(args[5], &data, program->writes ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0)
+        return NULL;
+    memory.data = data.buf;
+    PyObject *result = NULL;
     Name call = {.context = n[0], .number = n[1], .fingerprint = n[2]};
-    self->offered = 0;
-    for (Py_ssize_t i = 0; i < program->count; i++) {
-        const Move *move = &program->moves[i];
-        if (move->settles && !settle(self, &call, patience))
-            return PyLong_FromSsize_t(-1 - i);
-        if (!make_calls(move->before))
-            return NULL;
-        if (!sent(self, program, &call, i))
-            return PyLong_FromSsize_t(2 * i);
-        if (!received(self, program, &call, move, patience))
-            return PyLong_FromSsize_t(2 * i + 1);
-        if (!make_calls(move->after))
-            return NULL;
-    }
-    return PyLong_FromSsize_t(settle(self, &call, patience) ? 2 * program->count : -1 - program->count);
+    if ((uint64_t)data.len < program->least || (calls && PyTuple_Size(calls) != 2 * program->count))
+        PyErr_SetString(PyExc_ValueError, "data or calls that are not those of the program");
+    else
+        result = play(self, program, &memory, &call, calls, patience);
+    if (count == 7)
+        PyBuffer_Release(&data);
+    return result;
 }
 
 /* offered() */

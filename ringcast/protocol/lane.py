@@ -88,11 +88,27 @@ class Lane(Protocol):
     def accept(self, peer: int, /) -> None:
         """Receive the message of `peer` that the last `look` has returned."""
 
-    def prepare(self, moves: Sequence[Move], memory: Any, /) -> Any:
-        """Return a program that `run` takes, with messages from and to this memory."""
+    def prepare(self, moves: Sequence[Move], memory: Any, split: int = 0, /) -> Any:
+        """Return a program that `run` takes, with messages from and to this memory.
 
-    def run(self, program: Any, context: int, number: int, fingerprint: int, patience: float, /) -> int:
+        Places before `split` are those of data that `run` gets; the memory begins there. Only a lane that offers
+        messages takes such programs.
+        """
+
+    def run(
+        self,
+        program: Any,
+        context: int,
+        number: int,
+        fingerprint: int,
+        patience: float,
+        data: Any = None,
+        calls: Sequence[tuple[Call, ...]] | None = None,
+        /,
+    ) -> int:
         """Run a program as far as messages come as predicted; each wait takes `patience` seconds at most.
+
+        With `data`, `calls` are the ones before and after each move, in this order, in place of its own; None: its own.
 
         Returns 2 i + s: the first i moves are over, and of the next one the calls before it, and with s = 1 its send;
         or -1 - i: the first i moves are over, and the next one, or the end, waits for offers to be confirmed.
@@ -204,10 +220,21 @@ class PythonLane:
         self._found = size, credit
         return frame, data, joined
 
-    def prepare(self, moves: Sequence[Move], memory: Any, /) -> Any:
+    def prepare(self, moves: Sequence[Move], memory: Any, split: int = 0, /) -> Any:
+        assert not split, "no messages are offered, so the data are small"
         return moves, memoryview(memory)
 
-    def run(self, program: Any, context: int, number: int, fingerprint: int, patience: float, /) -> int:
+    def run(
+        self,
+        program: Any,
+        context: int,
+        number: int,
+        fingerprint: int,
+        patience: float,
+        data: Any = None,
+        calls: Sequence[tuple[Call, ...]] | None = None,  # noqa: ARG002 (as for `prepare`)
+        /,
+    ) -> int:
         moves, memory = program
         for i, (before, to, ordinal, pieces, source, arriving, places, after, *_, joined) in enumerate(moves):
             for call, arguments, named in before:

@@ -99,7 +99,7 @@ def test_bits_may_differ_without_it(jobs: Jobs) -> None:
 
     def work(c: Communicator) -> set[int]:
         x = bits.values(c.rank, 100_000, "f8")
-        constants = NETWORKS["shm"], NETWORKS["sockets"]
+        constants = NETWORKS["ipc"], NETWORKS["sockets"]
         free = [Communicator(replace(c._group, network=network, plans={}), 60.0) for network in constants]
         return {bits.digest(one.allreduce(x)) for one in free}
 

@@ -12,7 +12,7 @@ import pytest
 
 from ringcast import ANY_TAG, Status
 from ringcast.algorithms.network import NETWORKS
-from ringcast.collectives.again import UNMADE, Again, Counted, OnArray, Rest
+from ringcast.collectives.again import UNMADE, Again, Counted, OnProgram, Rest
 from ringcast.collectives.broadcast import _Again as BcastAgain
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
@@ -206,7 +206,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return making
 
-    for kind in (OnArray, Counted, BcastAgain):
+    for kind in (OnProgram, Counted, BcastAgain):
         monkeypatch.setattr(kind, "make", counted(vars(kind)["make"]))
     return count
 

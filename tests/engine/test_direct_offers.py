@@ -18,7 +18,7 @@ from ringcast.communicator import Communicator
 from ringcast.engine import direct
 from ringcast.engine.drive import drive
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.program import MOST_OFFERED, Program
+from ringcast.engine.program import MOST_COMBINED, MOST_OWN, Program
 from support import needs
 from support.calls import assert_same
 from support.fault_cases import EVERY, Case, call, expected
@@ -70,8 +70,8 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     needs.compiled_part()
     count, run_flat = Counter[str](), direct.run_flat
 
-    def running(endpoint: Endpoint, lane: Any, flat: Program, op: Any) -> direct.End:
-        end = run_flat(endpoint, lane, flat, op)
+    def running(endpoint: Endpoint, lane: Any, flat: Program, op: Any, data: Any = None) -> direct.End:
+        end = run_flat(endpoint, lane, flat, op, data)
         if any(move.offers or move.fetches for move in flat.moves):
             left = end.before(len(flat.moves))
             count[
@@ -128,7 +128,7 @@ def test_results_and_counters_are_those_of_the_engine_wherever_a_program_ends(
         ends.clear()
 
 
-SIZES = (8, 65_536, 65_544, 100_000, 300_000, MOST_OFFERED, MOST_OFFERED + 8)  # bytes of a value
+SIZES = (8, 65_536, 65_544, 100_000, 300_000, MOST_COMBINED + 8, MOST_OWN, 2 * MOST_OWN)  # bytes of a value
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
