@@ -266,11 +266,20 @@ def in_another_thread(_: Communicator, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(threading, "get_ident", lambda: 1)
 
 
+def in_use(comm: Communicator, _: pytest.MonkeyPatch) -> None:
+    """A receive under way writes the array."""
+    if not comm._group.endpoint.requests:
+        kept.append(comm.irecv(1, 99, out=ONES))
+
+
+kept: list[Any] = []  # requests, until the end
+
+
 def aborted(comm: Communicator, _: pytest.MonkeyPatch) -> None:
     comm._group.endpoint.protocol._notices.aborted = "the job ends"
 
 
-REFUSALS = [revoked, left, left_by_another, freed, torn, dropped, forked, in_another_thread, aborted]
+REFUSALS = [revoked, left, left_by_another, freed, torn, dropped, forked, in_another_thread, aborted, in_use]
 
 
 def attempts(comm: Communicator, calls: int, refuse: Callable[..., None]) -> list[tuple[str, str]]:
@@ -327,8 +336,8 @@ def test_objects_are_refused_as_by_the_engine() -> None:
 
 
 ATTEMPTS: dict[str, Callable[[Communicator], object]] = {
-    "recv": lambda comm: comm.recv(1),
     "send": lambda comm: comm.send(ONES, 1),
+    "recv": lambda comm: comm.recv(1),
     "sendrecv": lambda comm: comm.sendrecv(ONES, 1, 1),
     "sendrecv to": lambda comm: comm.sendrecv(ONES, 1, None),
     "sendrecv from": lambda comm: comm.sendrecv(None, None, 1),
