@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -18,10 +19,11 @@ from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.drive import drive
 from ringcast.transports.base import MemoryArrival
-from ringcast.wire.header import SIZE, Kind, unpack
+from ringcast.wire.flight import Entry, decode
+from ringcast.wire.header import EAGER_LIMIT, SIZE, Kind, unpack
 from support.any_order import CONTEXT, PLANE, AnyOrder, End, Link
 from support.calls import CASES, assert_same
-from support.conversations import talk
+from support.conversations import LIMIT, talk
 from support.fault_cases import EVERY, Case, call, expected
 
 ENGINE = 4  # a seed of `AnyOrder` by which messages cannot be looked at …
@@ -34,7 +36,7 @@ OVERLAPPING = {("alltoallv", "scattered")}  # rounds overlap: nothing is predict
 class Watched(AnyOrder):
     """A job that notes its messages; rank `rank` leaves its lane at the look number `place`, if that is not 0."""
 
-    def __init__(self, size: int, seed: int, rank: int = 0, place: int = 0) -> None:
+    def __init__(self, size: int, seed: int = 0, rank: int = 0, place: int = 0) -> None:
         super().__init__(size, seed)
         self.exit, self.looks = (rank, place), Counter[int]()
         self.messages: dict[Link, list[object]] = defaultdict(list)
@@ -268,6 +270,42 @@ def test_conversations_are_those_of_the_engine(p: int, seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))])
 def test_the_engine_goes_on_from_any_place_of_a_conversation(p: int, seed: int) -> None:
     assert_equal_wherever_a_rank_leaves(p, lambda job: played_talk(job, seed, 12), f"{p} ranks")
+
+
+def edges(comm: Communicator) -> None:
+    """Messages that go at once, or just do not."""
+    comm.barrier()
+    for size in (LIMIT - 1, LIMIT, LIMIT + 1, EAGER_LIMIT, EAGER_LIMIT + 1):
+        if comm.rank == 0:
+            comm.send(np.zeros(size, np.uint8), 1, 2)
+            comm.send(bytes(size), 1, 2)
+        else:
+            assert comm.recv(0, 2).size == size
+            assert comm.recv(0, 2) == bytes(size)
+
+
+def test_messages_go_at_once_up_to_the_same_size() -> None:
+    jobs = []
+    for lanes in True, False:
+        jobs.append(job := Watched(2))
+        job.lanes = lanes
+        assert played(job, edges) == [None, None]
+    assert jobs[0].looks
+    assert jobs[0].messages == jobs[1].messages
+
+
+def recorded(job: Watched, seed: int) -> list[list[Entry]]:
+    """Return the records of calls of a conversation, without times."""
+    played_talk(job, seed)
+    flights = [decode(endpoint.recorder.image()) for endpoint in job.endpoints]
+    return [[replace(entry, begun=0, start=0, end=entry.end and 0) for entry in flight.entries] for flight in flights]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_flight_recorder_has_the_same_calls(seed: int) -> None:
+    engine = Watched(3)
+    engine.lanes = False
+    assert recorded(Watched(3), seed) == recorded(engine, seed)
 
 
 def ping_pong(comm: Communicator) -> None:

@@ -27,6 +27,7 @@ from ringcast.engine.objects import pack_record
 from ringcast.errors import CollectiveMismatch, CollectiveTimeout, ObjectsRefused, Revoked, RingcastError
 from ringcast.protocol import lane
 from ringcast.transports.memory.segment import AT_FUTEX
+from ringcast.wire.flight import decode
 from support import needs
 from support.any_order import AnyOrder
 from support.jobs import shared
@@ -311,6 +312,46 @@ def test_what_may_not_be_sent_is_refused_as_by_the_engine(refuse: Callable[..., 
         results.append(job.run(lambda comm: attempts(comm, calls, refuse), timeout=CALLS))
     assert results[0] == results[1]
     assert len(results[0][0]) == len(ATTEMPTS)
+
+
+def nested() -> None:
+    receivers[0].send(ONES, 1)
+    raise KeyError("mine")
+
+
+class Talkative:
+    """An object whose unpickling sends a message, and then raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return nested, ()
+
+
+receivers: list[Communicator] = []
+
+
+def interrupted_by_itself(comm: Communicator) -> list[tuple[str, str]]:
+    """Rank 0 receives such an object; return what its flight recorder has of its calls."""
+    comm.barrier()
+    if comm.rank:
+        comm.send(Talkative(), 0)
+        assert (comm.recv(0) == ONES).all()
+        return []
+    receivers[:] = [comm]
+    with pytest.raises(KeyError):
+        comm.recv(1)
+    flight = decode(comm._group.endpoint.recorder.image())
+    assert flight is not None
+    return [(entry.label, entry.state) for entry in flight.entries]
+
+
+def test_the_flight_recorder_knows_which_call_has_failed() -> None:
+    results = []
+    for lanes in True, False:
+        job = AnyOrder(2)
+        job.lanes = lanes
+        results.append(job.run(interrupted_by_itself, timeout=CALLS))
+    assert results[0] == results[1]
+    assert [state for _, state in results[0][0]] == ["done", "failed", "done"]
 
 
 def unwanted(comm: Communicator) -> Any:
