@@ -127,10 +127,10 @@ def test_a_killed_rank_elsewhere_is_named_and_closes_the_cluster(three: Bed, tmp
         try:
             ranks.run(lambda comm: os.kill(os.getpid(), signal.SIGKILL) if comm.rank == 2 else comm.barrier())
         except ringcast.RunFailed as error:
-            print("failed", error.rank, "SIGKILL" in error.cause, ranks.closed)
+            print("failed", error.rank, error.cause, ranks.closed)
         """,
     )
-    assert "failed 2 True True" in said
+    assert "failed 2 killed by SIGKILL True" in said
     assert processes(three, 0) == processes(three, 1) == ""
 
 

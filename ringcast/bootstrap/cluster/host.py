@@ -58,7 +58,7 @@ class HostRanks(Protocol):
         """Have a rank end the call of this number."""
 
     def take(self, file: int) -> Iterable[Event]:
-        """Return the events that have come at one of the descriptors."""
+        """Return the events that have come at one of the descriptors; none if others have brought its end already."""
 
     def drain(self) -> Iterable[Event]:
         """Return all output that was printed by now."""
@@ -116,8 +116,9 @@ class HereRanks:
         elif file in self._outputs:
             yield from self._printed(file)
         else:
-            rank = next(rank for rank, channel in self._channels.items() if channel.connection.fileno() == file)
-            yield from self._said(rank)
+            rank = next((rank for rank, one in self._channels.items() if one.connection.fileno() == file), None)
+            if rank is not None:  # else it is an output that was drained to its end since it was polled
+                yield from self._said(rank)
 
     def _admit(self) -> Event:
         connection, _ = self._door.accept()
