@@ -177,7 +177,7 @@ class _Relay:
         self._pipe, self._folder = pipe, folder
         self._here = HereRanks(folder, size)
         self._memory: int | None = None
-        self._joined: set[int] = set()
+        self._alive: set[int] = set()
 
     def serve(self) -> None:
         while True:
@@ -193,7 +193,9 @@ class _Relay:
                 elif file in files:
                     for event in self._here.take(file):
                         if event.kind == Kind.JOINED:
-                            self._joined.add(event.rank)
+                            self._alive.add(event.rank)
+                        elif event.kind == Kind.DIED:
+                            self._alive.discard(event.rank)
                         self._pipe.put(*event)
             self._pipe.flush()
 
@@ -221,13 +223,12 @@ class _Relay:
         self._forget()
         self._here.leave()
         until = time.monotonic() + END
-        left = {*self._joined}
-        while left and time.monotonic() < until:
+        while self._alive and time.monotonic() < until:
             poller = select.poll()
             files = self._here.register(poller)
             for file, _ in poller.poll(1000 * END):
                 if file in files:
-                    left -= {event.rank for event in self._here.take(file) if event.kind == Kind.DIED}
+                    self._alive -= {event.rank for event in self._here.take(file) if event.kind == Kind.DIED}
         self._here.close()
 
 
