@@ -1,8 +1,9 @@
 """Collectives that a rank has made before: all is known but the values.
 
-A program repeats its calls: same method, dtype, shape and operator. The second time there is nothing to check or to
-plan, and where the messages come as predicted, nothing to begin or to wait for. Small values are copied into the
-program's memory, the program runs, and the result is copied out. A larger value is copied to where the result will be.
+A program repeats its calls: same method, dtype, shape and operator. What was made twice is kept. From then on there is
+nothing to check or to plan, and where the messages come as predicted, nothing to begin or to wait for. Small values are
+copied into the program's memory, the program runs, and the result is copied out. A larger value is copied to where the
+result will be.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from ringcast.collectives.stage import Choice, Group, StagePlan
+from ringcast.collectives.stage import PLANS_KEPT, Choice, Group, StagePlan
 from ringcast.engine import direct
 from ringcast.engine.execute import Result, Steps, execute
 from ringcast.engine.program import OWN, Program
@@ -245,13 +246,13 @@ def learn(
     steps: Sequence[Step] | None = None,
     kind: Callable[..., OnProgram] = OnArray,
 ) -> None:
-    """Keep a call that has just been made, under `key` if that is not None, if it can be made again.
+    """Keep a call that has just been made twice, under `key` if that is not None, if it can be made again.
 
     `places` are those in the program's memory of the data, which has one dimension. `steps` are others than the
     schedule's, and do the same.
     """
     programs = group.endpoint.programs
-    if programs is None or key is None or key in group.again:
+    if programs is None or key is None or key in group.again or _is_first(group, key):
         return
     schedule, todo = stage.prepared(group)
     todo = steps or todo
@@ -268,6 +269,16 @@ def _is_whole(places: Callable[[Array], Places], data: Array) -> bool:
     """Return whether the result of a call is all of its data."""
     result = places(data).result
     return result is not None and result.size == data.size
+
+
+def _is_first(group: Group, key: object) -> bool:
+    """Return whether this is the first call of a key: most of those whose shapes change are made once."""
+    if key in group.once:
+        return False
+    if len(group.once) >= PLANS_KEPT:
+        group.once.clear()
+    group.once.add(key)
+    return True
 
 
 def keep(group: Group, key: object, again: Again | None) -> None:

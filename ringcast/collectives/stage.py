@@ -62,7 +62,8 @@ class Group:
     hosts: Hosts = ()  # of each rank; ranks with equal ones share a host
     members: tuple[int, ...] = ()  # ranks of the job, by rank of this communicator; (): all of them
     plans: dict[object, StagePlan] = field(default_factory=dict)  # of calls that were made, as programs repeat them
-    again: dict[Any, Any] = field(default_factory=dict)  # of these, the ones that `collectives.again` makes
+    again: dict[Any, Any] = field(default_factory=dict)  # of these, the ones that `collectives.again` makes …
+    once: set[object] = field(default_factory=set)  # … and the ones that were made once
     correspondents: dict[int, Any] = field(default_factory=dict)  # of messages by prediction, by rank
     acknowledged: frozenset[int] = frozenset()  # ranks of the job whose failure the program knows of
     votes: int = 0  # agreements in which this rank has taken part
@@ -96,6 +97,7 @@ def part(group: Group, context: int, members: tuple[int, ...], hosts: Hosts) -> 
     fresh: dict[str, Any] = {
         "plans": {},
         "again": {},
+        "once": set(),
         "correspondents": {},
         "acknowledged": frozenset(),
         "votes": 0,

@@ -17,7 +17,7 @@ from support.any_order import AnyOrder
 from support.jobs import Job, Jobs
 
 KINDS = ("shm", "sockets", "threads")  # of jobs; between threads nothing is made again
-TIMES = 3
+TIMES = 4
 STRUCTURED = np.dtype([("a", "i1"), ("b", ">f8", (2,)), ("c", "U3")], align=True)
 
 

@@ -36,7 +36,7 @@ from support.patience import patience
 
 ONES = np.ones(3, np.float32)
 BIG = np.full(3, 3e38, np.float32)  # the sum of two overflows
-WARM = 3  # calls of a kind before the one with the fault: those after the first are made again
+WARM = 3  # calls of a kind before the one with the fault: those after the second are made again
 CALLS = 5.0  # seconds of virtual time that a call may take
 
 Fault = Callable[[AnyOrder, Communicator, int, int], Any]
@@ -414,7 +414,7 @@ def test_an_operator_raises_in_the_lane(fault: Fault, calls: int) -> None:
     assert type(error) is OF_OPERATORS[fault]
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
     assert ("_run" if fault is refuses else "run_flat") in names
-    assert ("_failed" in names) == (calls > 0 and fault is not refuses), "whether the call is made again"
+    assert ("_failed" in names) == (calls == WARM and fault is not refuses), "whether the call is made again"
 
 
 @faults

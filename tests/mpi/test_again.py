@@ -18,7 +18,7 @@ import ringcast
 from ringcast.collectives.again import UNMADE
 from support.patience import patience
 
-TIMES = 3
+TIMES = 4
 
 
 @contextmanager
