@@ -201,6 +201,23 @@ class InPlace(OnProgram):
         return self._played(op, value, whole, self._places(data)._replace(result=None), slots, data)
 
 
+class OnItems(OnProgram):
+    """A stage that moves items where they are: `run` gets them as the value, and returns nothing."""
+
+    def __init__(
+        self, group: Group, stage: StagePlan, steps: Sequence[Step], program: Program, slots: ArraySlots
+    ) -> None:
+        super().__init__(group, stage, steps, program, None, None)
+        self._slots = slots.on(NONE)
+
+    def begin(self, site: Site, after: Operation) -> Operation | None:
+        """Return the operation of the stage, as `_begin`."""
+        return self._begin(site, after)
+
+    def run(self, op: Operation, value: Any, out: Array | None) -> Any:
+        return self._played(op, None, out, Places(), self._slots.on(value, *self._program.scratch), value)
+
+
 class Counted(OnArray):
     """A call in which the ranks first exchange their numbers of rows: its program does that, another one the rest."""
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache, partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
-from ringcast.collectives.again import UNMADE, Again, Places, Rest, keep, key_of, learn
+from ringcast.collectives.again import UNMADE, Again, OnItems, Places, Rest, keep, key_of, learn
 from ringcast.collectives.announce import announce, announce_packed
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
 from ringcast.engine import direct
@@ -58,6 +60,7 @@ class _Again(Again):
         super().__init__(group, describe, describe.prepared(group)[1])
         self._root = root
         self._descriptions: dict[int, tuple[bytes, Described]] = {}  # of arrays that came, by the announcement's length
+        self._large: dict[object, _Large] = {}  # arrays that are not in it: by description, elsewhere by announcement
 
     def make(self, site: Site, value: Any, out: Any) -> Any:  # noqa: ARG002 (the buffer is the value)
         group, outgoing, buffer = self._group, None, None
@@ -69,7 +72,7 @@ class _Again(Again):
         except Exception:  # the general way raises it
             return UNMADE
         if outgoing is not None and not isinstance(outgoing, bytes):
-            return Rest(_returning(value, outgoing))
+            return self._sent_in_two(site, value, outgoing)
         if (op := self._begin(site)) is None:
             return UNMADE
         slots = FrameSlots(outgoing)
@@ -77,7 +80,7 @@ class _Again(Again):
         if end.before(len(self._steps)):
             return Rest(self._finished(op, slots, end, value, buffer))
         self._over(op)
-        return value if outgoing is not None else self._opened(op, slots.frame, buffer)
+        return value if outgoing is not None else self._opened(site, op, slots.frame, buffer)
 
     def _finished(
         self, op: Operation, slots: FrameSlots, end: direct.End, value: Any, buffer: Array | None
@@ -88,11 +91,60 @@ class _Again(Again):
             return value
         return (yield from _received(self._group, unpack_record(slots.frame), buffer, self._root))
 
-    def _opened(self, op: Operation, frame: memoryview, buffer: Array | None) -> Any:
+    def _sent_in_two(self, site: Site, value: Any, general: Steps[None]) -> Any:
+        """Announce a value, and send it in a second stage; `general` does both too."""
+        group, known = self._group, described(value)
+        large = None if known is None else self._large.get(known[0]) or self._made_large(*known)
+        if known is None or large is None or large.program is None:
+            return Rest(_returning(value, general))
+        if (op := self._begin(site)) is None:
+            return UNMADE
+        slots = FrameSlots(large.head)
+        end = direct.run(group.endpoint, group.endpoint.programs, self._steps, slots, op)
+        if end.before(len(self._steps)):
+            return Rest(self._sent_by_engine(op, slots, end, value, known[1], large))
+        self._over(op)
+        return self._moved(site, op, large, known[1], lambda: value)
+
+    def _made_large(self, description: Described, data: Array) -> _Large:
+        """Return how an array of this description is sent."""
+        stage = plan(self._group, "bcast", AUTOMATIC, Data.of(data), root=self._root)
+        head = pack_record(description.record | _chosen(stage))
+        return self._keep_large(description, _Large(head, description, stage, _second(self._group, stage, data)))
+
+    def _keep_large(self, key: object, large: _Large) -> _Large:
+        if len(self._large) >= KEPT:
+            self._large.clear()
+        self._large[key] = large
+        return large
+
+    def _sent_by_engine(
+        self, op: Operation, slots: FrameSlots, end: direct.End, value: Any, data: Array, large: _Large
+    ) -> Steps[Any]:
+        """Return the value, when the engine has sent the rest of the announcement, and the data."""
+        yield from self._rest(op, slots, end)
+        yield from _move(self._group, data, large.stage)
+        return value
+
+    def _moved(self, site: Site, op: Operation, large: _Large, data: Array, result: Callable[[], Any]) -> Any:
+        """Run the second stage of a call on the items; return the result that it has then, or the `Rest`."""
+        assert large.program is not None, "there is one"
+        second = large.program.begin(site, op)
+        if second is None:
+            return Rest(_resulting(self._then(op, _move(self._group, data, large.stage)), result))
+        rest = large.program.run(second, data, None)
+        return Rest(_resulting(rest.steps, result)) if type(rest) is Rest else result()
+
+    def _opened(self, site: Site, op: Operation, frame: memoryview, buffer: Array | None) -> Any:
         """Return the value that was announced, or the `Rest`, if that is an error or the data are to come."""
         known = self._descriptions.get(len(frame))
         if known is not None and known[0] == frame[: len(known[0])] and _fits(buffer, known[1]):
             return _stored(known[1], frame[len(known[0]) :], buffer)
+        large = self._large.get(bytes(frame)) if self._large else None
+        if large is not None and large.program is not None and _fits(buffer, large.description):
+            arriving = _Arriving(large.description, buffer)
+            data = arriving.memory()
+            return self._moved(site, op, large, data, lambda: arriving.value(data))
         try:
             record = unpack_record(frame)
             if "data" in record:
@@ -101,7 +153,17 @@ class _Again(Again):
                 return value
         except BaseException as error:
             return Rest(self._then(op, _raising(error)))
+        if record["kind"] not in ("object", "refused"):
+            with suppress(Exception):  # the general way raises it
+                self._expect(record, bytes(frame))
         return Rest(self._then(op, _received(self._group, record, buffer, self._root)))
+
+    def _expect(self, record: dict[str, Any], frame: bytes) -> None:
+        """Keep how an array arrives that has this announcement, for the next time."""
+        description = _description(record)
+        data = np.empty(prod(description.shape), description.dtype)
+        stage = plan(self._group, "bcast", _announced(record), Data.of(data), root=self._root)
+        self._keep_large(frame, _Large(frame, description, stage, _second(self._group, stage, data)))
 
     def _keep(self, record: dict[str, Any], frame: memoryview) -> None:
         """Keep the description of an array that was announced, with the bytes before its items."""
@@ -113,6 +175,30 @@ class _Again(Again):
 
 
 KEPT = 64  # descriptions of arrays that came from a root lately
+
+
+class _Large(NamedTuple):
+    """An array that is not in its announcement: that is `head`."""
+
+    head: bytes
+    description: Described
+    stage: StagePlan  # which moves it
+    program: OnItems | None  # that does so; None: the engine does
+
+
+def _second(group: Group, stage: StagePlan, data: Array) -> OnItems | None:
+    """Return the program of a stage that moves these items, if there is one that does so where they are."""
+    programs, (schedule, todo) = group.endpoint.programs, stage.prepared(group)
+    if schedule.concurrent or not programs.offers:
+        return None
+    slots = ArraySlots(data, schedule, (data.size,))
+    program = programs.find(todo, slots, granted=stage.granted, own=False)
+    return None if program is None else OnItems(group, stage, todo, program, slots)
+
+
+def _resulting(steps: Steps[Any], result: Callable[[], Any]) -> Steps[Any]:
+    yield from steps
+    return result()
 
 
 def _returning(value: Any, steps: Steps[Any]) -> Steps[Any]:

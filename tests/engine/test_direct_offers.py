@@ -167,5 +167,10 @@ def calls(endpoint: Endpoint) -> list[tuple[Any, Any, str]]:
                 (comm.allgather(mine), np.stack(values), f"allgather of {size}"),
                 (comm.allgatherv(values[0][part], counts), values[0], f"allgatherv of {size}"),
                 (comm.reduce_scatter(mine, counts=counts), whole[part], f"reduce_scatter of {size}"),
+                (comm.allreduce(mine, out=np.empty_like(mine)), whole, f"allreduce into memory of {size}"),
             ]
+            for factor in (2, 3, 4):  # the second of them is made again, whether it has a buffer or not
+                sent = factor * values[root]
+                given = sent if comm.rank == root else np.empty_like(mine) if (factor + comm.rank) % 2 else None
+                found.append((comm.bcast(given, root), sent, f"bcast of {size} again"))
     return found
