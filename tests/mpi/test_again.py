@@ -73,6 +73,19 @@ def results(_: Any) -> None:
                 rows = np.zeros((p, 4), dtype)
                 comm.Allgather(given, rows)
                 np.testing.assert_array_equal(rows, every)
+                comm.Scan(given, room)
+                np.testing.assert_array_equal(room.reshape(-1), sum(every[1 : rank + 1], every[0]))
+                comm.Exscan(given, room)
+                before = sum(every[1:rank], every[0]) if rank else mine  # rank 0 has its own from the call before
+                np.testing.assert_array_equal(room.reshape(-1), before)
+            for given in [*buffers(np.concatenate(every), datatype)][
+                :3
+            ]:  # the last one has a count, which is a block's
+                rows = np.zeros((p, 4), dtype)
+                comm.Alltoall(given, rows)
+                np.testing.assert_array_equal(rows, [every[rank]] * p)
+            comm.Alltoall(MPI.IN_PLACE, rows)
+            np.testing.assert_array_equal(rows, every)
             room, rows = mine.copy(), np.zeros((p, 4), dtype)
             comm.Allreduce(MPI.IN_PLACE, room, op=MPI.PROD)
             np.testing.assert_array_equal(room, np.prod(every, 0, dtype=dtype))
@@ -100,6 +113,9 @@ def mistakes(_: Any) -> None:
         lambda: comm.Allreduce(ones),
         lambda: comm.Allreduce(ones, same, MPI.SUM, 0),
         lambda: comm.Allgather(ones, np.ones(2 * comm.size + 1)),
+        lambda: comm.Alltoall(np.ones(2 * comm.size), np.ones(comm.size)),
+        lambda: comm.Scan(ones, np.ones(2, "l")),
+        lambda: comm.Exscan(ones, read_only),
         lambda: comm.Reduce(ones, same, root=comm.size),
         lambda: comm.Bcast(ones, "root"),
         lambda: comm.Bcast(read_only if comm.rank else 5),
@@ -120,6 +136,9 @@ def mistakes(_: Any) -> None:
             comm.Allreduce(np.ones(2, "?"), np.ones(2, "?"), MPI.MAX)
         comm.Allreduce(ones, same)
         comm.Allgather(ones, np.ones(2 * comm.size))
+        comm.Alltoall(np.ones(2 * comm.size), np.ones(2 * comm.size))
+        comm.Scan(ones, same)
+        comm.Exscan(ones, same)
         comm.Reduce(ones, same)
         comm.Bcast(ones)
     assert all(len(words) == 1 for words in told), told
@@ -158,8 +177,12 @@ def own_operators(_: Any) -> None:
         op.Free()
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, pytest.param(4, marks=pytest.mark.live)])
-def test_repeated_collectives_give_what_numpy_gives(p: int) -> None:
+@pytest.mark.parametrize(
+    ("p", "direct"), [(1, "1"), (2, "1"), (2, "0"), (3, "1"), pytest.param(4, "1", marks=pytest.mark.live)]
+)
+def test_repeated_collectives_give_what_numpy_gives(p: int, direct: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGCAST_DIRECT", direct)
+
     def program(comm: ringcast.Communicator) -> Counter[bool]:
         with watched() as count:
             results(comm)
@@ -170,4 +193,4 @@ def test_repeated_collectives_give_what_numpy_gives(p: int) -> None:
         return count
 
     for count in ringcast.run(program, p, timeout=patience(60)):
-        assert count[True] > count[False], count
+        assert (count[True] > count[False]) == (direct == "1"), count

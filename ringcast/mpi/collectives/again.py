@@ -57,13 +57,31 @@ class Allgather(NamedTuple):
         if group is None or (line := line_of(self.recvbuf, group.size, writes=True)) is None:
             return UNMADE
         rows = line.view(_BYTE).reshape(group.size, -1)
-        if self.sendbuf is None or self.sendbuf is IN_PLACE:
+        if _in_place(self.sendbuf):
             mine = rows[group.rank]
         elif (given := line_of(self.sendbuf, 1, writes=False)) is None or given.nbytes != rows.shape[1]:
             return UNMADE
         else:
             mine = given.view(_BYTE)
         return _made(comm, operation, site, ("allgather", _BYTE, mine.shape), mine, rows)
+
+
+class Alltoall(NamedTuple):
+    """Exchange a block with each rank."""
+
+    sendbuf: Any
+    recvbuf: Any
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        group = comm.__dict__.get("_group")
+        if group is None or (line := line_of(self.recvbuf, group.size, writes=True)) is None:
+            return UNMADE
+        given = line if _in_place(self.sendbuf) else line_of(self.sendbuf, group.size, writes=False)
+        if given is None or given.nbytes != line.nbytes:
+            return UNMADE
+        rows, mine = (each.view(_BYTE).reshape(group.size, -1) for each in (line, given))
+        return _made(comm, operation, site, ("alltoall", _BYTE, mine.shape), mine, rows)
 
 
 class Reduce(NamedTuple):
@@ -97,12 +115,36 @@ class Allreduce(NamedTuple):
         return _combined(comm, operation, site, "allreduce", self.sendbuf, self.recvbuf, self.op)
 
 
+class Scan(NamedTuple):
+    """Put the combination of the buffers of ranks 0 to r into rank r's."""
+
+    sendbuf: Any
+    recvbuf: Any
+    op: Any = SUM
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        return _combined(comm, operation, site, "scan", self.sendbuf, self.recvbuf, self.op)
+
+
+class Exscan(NamedTuple):
+    """Put the combination of the buffers of ranks 0 to r - 1 into rank r's; rank 0's stays as it is."""
+
+    sendbuf: Any
+    recvbuf: Any
+    op: Any = SUM
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        return _combined(comm, operation, site, "exscan", self.sendbuf, self.recvbuf, self.op)
+
+
 def _combined(
     comm: Any, operation: str, site: Site, collective: str, sendbuf: Any, recvbuf: Any, op: Any, *facts: int
 ) -> Any:
     """Make a call whose result is as large as the value."""
     room = line_of(recvbuf, 1, writes=True)
-    items = room if sendbuf is None or sendbuf is IN_PLACE else line_of(sendbuf, 1, writes=False)
+    items = room if _in_place(sendbuf) else line_of(sendbuf, 1, writes=False)
     if room is None or items is None or items.dtype.char != room.dtype.char or items.size != room.size:
         return UNMADE
     key = _key(collective, items, op, *facts)
@@ -115,6 +157,11 @@ def _key(collective: str, items: Array, op: Any, *facts: int) -> tuple[object, .
     if not isinstance(state, Predefined) or items.dtype.kind not in state.kinds:
         return None
     return collective, items.dtype, items.shape, id(state.on_arrays), *facts
+
+
+def _in_place(spec: Any) -> bool:
+    """Return whether the data are in the other buffer."""
+    return spec is None or spec is IN_PLACE
 
 
 def _rank(comm: Any) -> int | None:

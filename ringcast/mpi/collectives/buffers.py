@@ -147,7 +147,7 @@ class Collectives(CommHandle):
         check_length(mine[0], rows.shape[1])
         return _filled(part, room, collectives.alltoall.alltoall(group, mine, rows, AUTOMATIC))
 
-    Alltoall, Ialltoall, Alltoall_init = forms(_alltoall, "Alltoall")
+    Alltoall, Ialltoall, Alltoall_init = forms(_alltoall, "Alltoall", again.Alltoall)
 
     def _alltoallv(self, sendbuf: Any, recvbuf: Any) -> Steps[None]:
         """Exchange a part, of any length, with each rank."""
@@ -257,7 +257,7 @@ class Scans(CommHandle):
         out = room.view(items.dtype)
         return _filled(part, room, collectives.scan.scan(self._group, items, combine, out, AUTOMATIC))
 
-    Scan, Iscan, Scan_init = forms(_scan, "Scan")
+    Scan, Iscan, Scan_init = forms(_scan, "Scan", again.Scan)
 
     def _exscan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Steps[None]:
         """Put the combination of the buffers of ranks 0 to r - 1 into rank r's; rank 0's stays as it is."""
@@ -266,7 +266,7 @@ class Scans(CommHandle):
         steps = collectives.scan.exscan(self._group, items, combine, out, AUTOMATIC)
         return _filled(part if self._group.rank else None, room, steps)
 
-    Exscan, Iexscan, Exscan_init = forms(_exscan, "Exscan")
+    Exscan, Iexscan, Exscan_init = forms(_exscan, "Exscan", again.Exscan)
 
 
 def in_place(spec: Any) -> bool:
