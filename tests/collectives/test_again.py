@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringcast import ArgumentError, CollectiveMismatch, Communicator
+from ringcast import MAX, ArgumentError, CollectiveMismatch, Communicator
 from ringcast.collectives.broadcast import RIDE_ALONG, _head
 from ringcast.engine.datatypes import described
 from ringcast.engine.objects import pack_record
@@ -336,3 +336,68 @@ def test_an_exchange_in_place_reads_the_value_first(jobs: Jobs) -> None:
 
     job: Job = jobs("shm", 3)
     job.ask(work)
+
+
+def ways_to_lie(array: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """Return equal arrays that lie in memory in different ways, one of which cannot be written."""
+    wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+    wide[..., ::2] = array
+    read_only = array.copy()
+    read_only.flags.writeable = False
+    return [array, np.asfortranarray(array), wide[..., ::2], array[::-1].copy()[::-1], read_only]
+
+
+MOVED = {
+    "numbers": np.arange(60),
+    "big-endian": np.arange(60, dtype=">f4"),
+    "booleans": np.arange(60) % 7 == 0,
+    "texts": np.arange(60).astype("U3"),
+    "seconds": np.arange(60).astype("m8[s]"),
+    "structured": np.array([(i, (i, -i), str(i)) for i in range(60)], STRUCTURED),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [2, 3])
+def test_items_are_moved_however_they_lie(jobs: Jobs, kind: str, p: int) -> None:
+    def work(comm: Communicator) -> None:
+        for items in MOVED.values():
+            tables = [np.roll(items, r)[: 4 * p].reshape(p, 4) for r in range(p)]
+            for mine in ways_to_lie(tables[comm.rank]):
+                stacked, whole = np.stack(tables), np.concatenate(tables)
+                for _ in range(2):
+                    np.testing.assert_array_equal(comm.allgather(mine), stacked)
+                    np.testing.assert_array_equal(comm.allgatherv(mine, [p] * p), whole)
+                    np.testing.assert_array_equal(comm.allgatherv(mine), whole)
+                    np.testing.assert_array_equal(comm.alltoall(mine), stacked[:, comm.rank])
+                    gathered = comm.gather(mine, p - 1), comm.gatherv(mine, [p] * p, p - 1)
+                    for got, right in zip(gathered, (stacked, whole), strict=True):
+                        assert (got is None) == (comm.rank != p - 1)
+                        assert got is None or np.array_equal(got, right)
+
+    jobs(kind, p).ask(work)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [2, 3])
+def test_items_are_combined_however_they_lie(jobs: Jobs, kind: str, p: int) -> None:
+    """By operators and numpy's functions that stand for them, alternately."""
+
+    def work(comm: Communicator) -> None:
+        rank = comm.rank
+        for dtype in (int, float, bool, ">i4"):
+            tables = [(np.arange(4 * p).reshape(p, 4) % 5 - r).astype(dtype) for r in range(p)]
+            for number, mine in enumerate(ways_to_lie(tables[rank])):
+                op: Any = (MAX, np.maximum, np.max)[number % 3]
+                whole = np.max(tables, 0)
+                before = np.max(tables[:rank], 0) if rank else None
+                for _ in range(2):
+                    np.testing.assert_array_equal(comm.allreduce(mine, op), whole)
+                    np.testing.assert_array_equal(comm.reduce_scatter(mine, op), whole[rank : rank + 1])
+                    np.testing.assert_array_equal(comm.reduce_scatter(mine, op, [1] * p), whole[rank : rank + 1])
+                    np.testing.assert_array_equal(comm.scan(mine, op), np.max(tables[: rank + 1], 0))
+                    assert np.array_equal(comm.exscan(mine, op), before) or (before is None and not rank)
+                    reduced = comm.reduce(mine, op, p - 1)
+                    assert (reduced is None) if rank != p - 1 else np.array_equal(reduced, whole)
+
+    jobs(kind, p).ask(work)
