@@ -22,7 +22,7 @@ from ringcast.wire.joined import prefix
 OWN = 64 << 10  # bytes of data that a program has in memory of its own …
 MOST_OWN = 2 << 20  # … and at most, where a copy of the data is needed anyway
 MOST = 16 << 20  # bytes of data that have programs
-MOST_COMBINED = 1 << 20  # bytes of a message that is combined as a whole; a longer one no cache holds
+MOST_COMBINED = 1 << 20  # bytes of a message that is combined as a whole; the engine combines longer ones by segments
 KEPT, MEMORY_KEPT = 64, 64 << 20  # programs of a rank, and bytes of their memory
 MOST_LENT = 64  # offers of a program that are not confirmed …
 PIECES = 64  # … and pieces of one of them, as the compiled lane has room for
@@ -68,7 +68,7 @@ class Program:
             raise Inexpressible
         sizes = starts[-1] + room  # where the sizes of frames that are joined lie
         self.space = _space(sizes + SIZES * len(steps) - split)
-        self.own, self.itemsize = own, dtype.itemsize
+        self.itemsize = dtype.itemsize
         views = [
             self.space[at - split : at - split + size * dtype.itemsize].view(dtype)
             for at, size in zip(starts[0 if own else 1 :], (items, *scratch)[0 if own else 1 :], strict=False)
