@@ -118,7 +118,7 @@ class OnProgram(Again):
             end = direct.run_flat(endpoint, endpoint.programs.lane, self._program, op, data)
         except BaseException as error:
             return Rest(self._failed(op, error))
-        if end.before(len(self._steps)):
+        if end is not None:
             return Rest(self._finished(op, slots, end, places, out))
         self._over(op)
         return self._result(places, out)

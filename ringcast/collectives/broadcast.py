@@ -77,7 +77,7 @@ class _Again(Again):
             return UNMADE
         slots = FrameSlots(outgoing)
         end = direct.run(group.endpoint, group.endpoint.programs, self._steps, slots, op)
-        if end.before(len(self._steps)):
+        if end is not None:
             return Rest(self._finished(op, slots, end, value, buffer))
         self._over(op)
         return value if outgoing is not None else self._opened(site, op, slots.frame, buffer)
@@ -101,7 +101,7 @@ class _Again(Again):
             return UNMADE
         slots = FrameSlots(large.head)
         end = direct.run(group.endpoint, group.endpoint.programs, self._steps, slots, op)
-        if end.before(len(self._steps)):
+        if end is not None:
             return Rest(self._sent_by_engine(op, slots, end, value, known[1], large))
         self._over(op)
         return self._moved(site, op, large, known[1], lambda: value)

@@ -314,10 +314,10 @@ def run_schedule(
     start = clock() if report is not None else 0.0
     op = endpoint.begin(group.context, stage.call, stage.record, granted=stage.granted, align=align)
     slots = memory(schedule)
-    end = direct.START
+    end: direct.End | None = direct.START
     if group.observe is None and not schedule.concurrent and (programs := direct.predictable(endpoint, op)):
         end = direct.run(endpoint, programs, todo, slots, op)
-    if end.before(len(todo)):
+    if end is not None:
         steps = execute(todo, slots, op, concurrent=schedule.concurrent, **end._asdict())
         if group.observe is not None:
             from ringcast.engine.observe import observed  # few programs are observed

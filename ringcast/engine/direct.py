@@ -24,15 +24,11 @@ PATIENCE = 0.01  # seconds of a wait after which the engine goes on, which serve
 
 
 class End(NamedTuple):
-    """How far the steps were run; `execute` goes on there."""
+    """How far steps were run that are not all over; `execute` goes on there."""
 
     first: int  # the number of the first step that is not over
     sent: bool | None  # whether its message is sent; None: neither are its local steps done
     lent: Mapping[Send, Slots]  # messages that others may be reading
-
-    def before(self, count: int) -> bool:
-        """Return whether any of `count` steps, or a wait for readers, is left to do."""
-        return self.first < count or bool(self.lent)
 
 
 START = End(0, None, {})
@@ -55,8 +51,8 @@ def predictable(endpoint: Endpoint, op: Operation) -> Programs | None:
     return None if lane is None else endpoint.programs
 
 
-def run(endpoint: Endpoint, programs: Programs, steps: Sequence[Step], memory: Memory, op: Operation) -> End:
-    """Run steps as far as messages come as predicted.
+def run(endpoint: Endpoint, programs: Programs, steps: Sequence[Step], memory: Memory, op: Operation) -> End | None:
+    """Run steps as far as messages come as predicted; None: all are over.
 
     Raises:
         BaseException: of an operator; the message counts as received.
@@ -64,22 +60,22 @@ def run(endpoint: Endpoint, programs: Programs, steps: Sequence[Step], memory: M
     if isinstance(memory, ArraySlots) and (flat := programs.find(steps, memory, granted=op.granted)) is not None:
         flat.load(memory)
         end = run_flat(endpoint, programs.lane, flat, op, memory.data)
-        flat.store(memory, scratch=end.first < len(flat.moves))
+        flat.store(memory, scratch=end is not None)
         return end
     return START if op.granted else _run(programs.lane, steps, memory, op)
 
 
-def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Array | None = None) -> End:
+def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Array | None = None) -> End | None:
     """Run a program, as `run`; on `data`, if it has none of its own."""
     op.rounds, whole = len(flat.moves), 2 * len(flat.moves)
-    code, lent = 0, {}
+    code, lent, given = 0, {}, () if flat.data is not None else flat.bound(data)
     try:
-        code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE, *flat.bound(data))
+        code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE, *given)
     finally:
         if code != whole:
             lent = _lend(endpoint, lane, flat, op, data)
     if code == whole:
-        return End(len(flat.moves), None, lent)
+        return None
     end = End(code >> 1, code & 1 == 1, lent) if code >= 0 else End(-1 - code, None, lent)
     sent, received = passed(flat.moves[: end.first + 1], code if code >= 0 else 2 * end.first)
     op.sent.update(sent)
@@ -96,7 +92,7 @@ def _lend(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Ar
     return lent
 
 
-def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> End:
+def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> End | None:
     context, number, fingerprint = op.context, op.number, op.fingerprint
     op.rounds = len(steps)
     for op.round, step in enumerate(steps):
@@ -122,4 +118,4 @@ def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> En
                 buffer.announce(peer, ordinal, [len(data)])
             buffer.put(0, memoryview(data))
             buffer.finish()
-    return End(len(steps), None, {})
+    return None

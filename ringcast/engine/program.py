@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import setitem
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,9 +99,8 @@ class Program:
                 theirs[...] = mine
 
     def bound(self, data: Array | None) -> tuple[Any, ...]:
-        """Return the arguments by which a lane runs the program on `data`; it ignores them if it has its own."""
-        if self.data is not None or data is None:
-            return ()
+        """Return the arguments by which a lane runs a program that has no data of its own."""
+        assert data is not None, "it runs on data"
         bytes_ = data.view(np.uint8)
         if not self._binds:
             return bytes_, None
@@ -253,7 +253,7 @@ class _Flat(NamedTuple):
 
     def _local(self, local: Local) -> Call:
         if isinstance(local, Copy):
-            return np.copyto, (self._slot(local.dst), self._slot(local.src)), {}
+            return setitem, (self._slot(local.dst), ..., self._slot(local.src)), {}
         if isinstance(local, Combine):
             operands = self._slot(local.left), self._slot(local.right)
             return self._function(), operands, {"out": self._slot(local.dst)}

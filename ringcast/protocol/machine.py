@@ -288,7 +288,7 @@ class Protocol:
         With `after`, it is the stage of the same call that follows that one, which is over.
         """
         state = self._contexts.get(context)
-        if state is None or state.error is not None or state.members is None or self.aborted is not None:
+        if state is None or state.error is not None or state.members is None or self._notices.aborted is not None:
             return None
         number = state.next_number if after is None else after.number + 1
         return Operation(context, number, call, granted, align, site)

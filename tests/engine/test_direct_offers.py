@@ -70,13 +70,10 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     needs.compiled_part()
     count, run_flat = Counter[str](), direct.run_flat
 
-    def running(endpoint: Endpoint, lane: Any, flat: Program, op: Any, data: Any = None) -> direct.End:
+    def running(endpoint: Endpoint, lane: Any, flat: Program, op: Any, data: Any = None) -> direct.End | None:
         end = run_flat(endpoint, lane, flat, op, data)
         if any(move.offers or move.fetches for move in flat.moves):
-            left = end.before(len(flat.moves))
-            count[
-                "unsettled" if left and end.sent is None else "sent" if end.sent else "unsent" if left else "whole"
-            ] += 1
+            count["whole" if end is None else {None: "unsettled", True: "sent", False: "unsent"}[end.sent]] += 1
         return end
 
     monkeypatch.setattr(direct, "run_flat", running)
