@@ -71,10 +71,9 @@ class BufferSlots:
 class FrameSlots:
     """The one slot of a broadcast of some bytes, whose number only the root knows."""
 
-    total: int | None = None
-
     def __init__(self, frame: Frame | None) -> None:
         self.frame = memoryview(frame or b"")  # of ranks other than the root, when it has come
+        self.total: int | None = None
 
     def pack(self, slots: Slots) -> tuple[list[memoryview], bool]:  # noqa: ARG002 (there is one)
         return [self.frame], False
@@ -88,7 +87,8 @@ class FrameSlots:
     def announce(self, source: int, tag: int, sizes: Sequence[int]) -> None:  # noqa: ARG002 (known from the schedule)
         if len(sizes) != 1:
             raise ValueError(f"a message of {len(sizes)} frames where one is expected")
-        self.frame = new_frame(sizes[0])
+        (self.total,) = sizes
+        self.frame = new_frame(self.total)
 
     def view(self, offset: int, length: int) -> memoryview:  # noqa: ARG002 (it may hold more than that)
         return self.frame[offset:]
