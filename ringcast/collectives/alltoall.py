@@ -18,7 +18,8 @@ from ringcast.engine.datatypes import as_array, check_counts, check_out, dtype_n
 from ringcast.engine.execute import Steps
 from ringcast.engine.objects import Codec
 from ringcast.engine.pieces import PieceSlots, cut
-from ringcast.engine.slots import TINY, ArraySlots, ObjectSlots
+from ringcast.engine.program import MOST_OWN
+from ringcast.engine.slots import ArraySlots, ObjectSlots
 from ringcast.engine.unsendable import in_words
 from ringcast.errors import ArgumentError
 from ringcast.ops import Array
@@ -47,12 +48,12 @@ def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
 
 
 def _learn(group: Group, key: tuple[object, ...] | None, stage: StagePlan, array: Array) -> None:
-    """Keep a call for the next time, if its pieces are joined into frames as those of an array are.
+    """Keep a call for the next time; adjacent rows of a message are one frame then.
 
     In the program's memory the rows to send are before those that come; its first step copies this rank's own row.
     """
     p, mine, (schedule, todo) = group.size, group.rank, stage.prepared(group)
-    if not todo or array.nbytes >= p * TINY:
+    if not todo or 2 * array.nbytes > MOST_OWN:
         return
     own = replace(todo[0], local=(Copy(p + mine, mine), *todo[0].local))
     slots = ArraySlots(np.empty(2 * array.size, array.dtype), schedule, (array.size // p,) * 2 * p)

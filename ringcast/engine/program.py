@@ -182,6 +182,8 @@ class _Flat(NamedTuple):
         if step.send_to is not None:
             out, pieces = step.send_to, self._pieces(step.send)
             offers = self._offers(pieces)
+            if offers and _packed(pieces):  # into one frame, which is empty
+                pieces = pieces[:1]
             if not offers and len(pieces) > 1 and not _packed(pieces):
                 joined = len(pieces)
                 pieces = ((sizes, self._join(pieces, sizes)), *pieces)
@@ -200,10 +202,8 @@ class _Flat(NamedTuple):
         """Return whether a message is offered, and not sent eagerly; refuse one that programs cannot have."""
         size = sum(size for _, size in pieces)
         offered = self.granted or size > EAGER_IN_COLLECTIVES
-        if offered:
-            fits = self.lends and bool(pieces) and all(size for _, size in pieces) and len(pieces) <= PIECES
-            if not fits or _packed(pieces):
-                raise Inexpressible
+        if offered and (not self.lends or len(pieces) > PIECES or (size and _packed(pieces))):
+            raise Inexpressible
         return offered
 
     def _join(self, pieces: Pieces, at: int) -> int:

@@ -409,18 +409,20 @@ static int send_offer(Lane *self, const Name *name, const Memory *memory, const 
         loans[2 * i] = (uintptr_t)place_in(memory, pieces[i].at), loans[2 * i + 1] = sizes[i] = pieces[i].size;
         total += sizes[i], index += loans[2 * i] >> 4;
     }
-    uint64_t frames[] = {HEADER, 8 * count, 16 * (count + 1)};
+    uint64_t frames[] = {HEADER, 8 * count, total ? 16 * (count + 1) : 0}, all = total ? 3 : 2;
     uint64_t loan[] = {index % RETURNS, atomic_load(&self->returns[index % RETURNS])};
-    unsigned char *place = reserve(link, sizeof frames + frames[0] + frames[1] + frames[2], &tail);
+    uint64_t size = 8 * all + frames[0] + frames[1] + frames[2]; /* where nothing is to be read, nothing is lent */
+    unsigned char *place = reserve(link, size, &tail);
     if (!place)
         return 0;
     uint64_t transfer = (*self->transfers + 1) & UINT32_MAX;
     *self->transfers = transfer = transfer ? transfer : 1;
-    store_word(place, (uint64_t)3 << FRAMES | LENT | (sizeof frames + frames[0] + frames[1] + frames[2]));
-    place = add_words(place + 8, frames, 3);
+    store_word(place, all << FRAMES | (total ? LENT : 0) | size);
+    place = add_words(place + 8, frames, all);
     place = add_header(self, place, self->offer, name, transfer, total, self->owed[peer]);
     place = add_words(place, sizes, count);
-    add_words(add_words(place, loan, 2), loans, 2 * count);
+    if (total)
+        add_words(add_words(place, loan, 2), loans, 2 * count);
     self->offers[self->offered++] = (Offer){peer, name->ordinal, transfer, total, room, move};
     self->asked[peer] += room;
     self->owed[peer] = 0;
@@ -431,9 +433,9 @@ static int send_offer(Lane *self, const Name *name, const Memory *memory, const 
 
 static int parse(Message *message, const unsigned char *at, uint64_t size)
 {
-    uint64_t before = message->count == 1 ? 0 : sizeof message->sizes, all = before;
+    uint64_t before = message->count == 1 ? 0 : 8 * message->count, all = before;
     message->sizes[0] = size;
-    if (message->count == 3 && size >= before)
+    if (message->count > 1 && size >= before)
         memcpy(message->sizes, at, before);
     for (int i = 0; i < message->count; i++) {
         if (message->sizes[i] > size)
@@ -475,7 +477,7 @@ static int look(Lane *self, uint64_t peer, double patience, Message *message)
     }
     uint64_t size = word & (LENT - 1), room = 8 + ((size + 7) & ~(uint64_t)7);
     message->lent = (word & LENT) != 0;
-    message->count = word >> FRAMES == 1 ? 1 : word >> FRAMES == 3 ? 3 : 0;
+    message->count = word >> FRAMES <= 3 ? (int)(word >> FRAMES) : 0;
     message->next = head + room;
     if (!message->count || at + room > RING || tail - message->next > RING)
         return 0;
@@ -568,25 +570,46 @@ static uint64_t pieces_at(const uint64_t *words, Py_ssize_t count, uint64_t limi
     return total;
 }
 
+/* Copy `total` bytes that lie in the sender's memory into these pieces; 0 if they are not lent, or cannot be read. */
+static int copied(const Link *link, const Message *message, const Memory *memory, const Piece *pieces, Py_ssize_t count,
+                  uint64_t total)
+{
+    uint64_t words[2 + 2 * PIECES], mine[2 * PIECES], lent = message->sizes[2];
+    struct iovec from[PIECES], into[PIECES];
+    if (message->count != 3 || lent % 16 || lent < 32 || lent > sizeof words ||
+        message->sizes[1] != 8 * (lent / 16 - 1) || count > PIECES)
+        return 0;
+    memcpy(words, message->payload + message->sizes[1], lent);
+    for (Py_ssize_t i = 0; i < count; i++)
+        mine[2 * i] = (uintptr_t)place_in(memory, pieces[i].at), mine[2 * i + 1] = pieces[i].size;
+    return pieces_at(words + 2, lent / 16 - 1, total, from) == total && pieces_at(mine, count, total, into) == total &&
+           process_vm_readv(link->pid, into, count, from, lent / 16 - 1, 0) == (ssize_t)total && !gone(link) &&
+           atomic_load(&link->returns[words[0] % RETURNS]) == words[1]; /* changed by a sender before the memory */
+}
+
+static int is_empty(const Message *message)
+{
+    uint64_t size;
+    if (message->count != 2 || message->sizes[1] % 8)
+        return 0;
+    for (uint64_t i = 0; i < message->sizes[1]; i += 8) {
+        memcpy(&size, message->payload + i, 8);
+        if (size)
+            return 0;
+    }
+    return 1;
+}
+
 /* Copy a message that a peer offers into these pieces of memory, take it, and confirm that; 0, and nothing has changed
  * but that memory, if it is not the predicted one, or cannot be read. */
 static int fetch(Lane *self, const Name *name, const Message *message, const Memory *memory, const Piece *pieces,
                  Py_ssize_t count, uint64_t total)
 {
-    uint64_t peer = name->peer, words[2 + 2 * PIECES], mine[2 * PIECES], after, transfer = message->header[4] >> 32;
-    struct iovec from[PIECES], into[PIECES];
+    uint64_t peer = name->peer, after, transfer = message->header[4] >> 32;
     const Link *link = link_to(self, peer);
-    uint64_t lent = message->sizes[2];
-    if (!link || message->count != 3 || !transfer || !named(self, name, self->offer, total, message) || lent % 16 ||
-        lent < 32 || lent > sizeof words || message->sizes[1] != 8 * (lent / 16 - 1) || count > PIECES)
+    if (!link || !transfer || !named(self, name, self->offer, total, message) ||
+        !(total ? copied(link, message, memory, pieces, count, total) : is_empty(message)))
         return 0;
-    memcpy(words, message->payload + message->sizes[1], lent);
-    for (Py_ssize_t i = 0; i < count; i++)
-        mine[2 * i] = (uintptr_t)place_in(memory, pieces[i].at), mine[2 * i + 1] = pieces[i].size;
-    if (pieces_at(words + 2, lent / 16 - 1, total, from) != total || pieces_at(mine, count, total, into) != total ||
-        process_vm_readv(link->pid, into, count, from, lent / 16 - 1, 0) != (ssize_t)total || gone(link) ||
-        atomic_load(&link->returns[words[0] % RETURNS]) != words[1])
-        return 0; /* the bytes may be others: a sender changes the count before the memory */
     unsigned char *place = reserve(link, HEADER, &after);
     if (!place)
         return 0;

@@ -147,6 +147,10 @@ def test_programs_end_in_every_way_and_the_results_are_right(
     assert p == 1 or len(ends) > 1, "no program has ended before its end"
 
 
+def parts(values: Any, counts: list[int]) -> Any:
+    return np.concatenate([values[:count] for count in counts])
+
+
 def calls(endpoint: Endpoint) -> list[tuple[Any, Any, str]]:
     comm = Communicator(Group(endpoint, CONTEXT, NETWORKS["shm"]), None)
     p, found = comm.size, []
@@ -158,12 +162,16 @@ def calls(endpoint: Endpoint) -> list[tuple[Any, Any, str]]:
             cut = [len(mine) * i // p for i in range(p + 1)]
             counts = [b - a for a, b in pairwise(cut)]
             part = slice(cut[comm.rank], cut[comm.rank + 1])
+            spread = [len(mine) // p * (rank % 3) for rank in range(p)]  # some ranks have nothing
+            table = values[0][: len(mine) // p * p].reshape(p, -1)
             found += [
                 (comm.allreduce(mine), whole, f"allreduce of {size}"),
                 (comm.bcast(mine if comm.rank == root else None, root), values[root], f"bcast of {size}"),
                 (comm.allgather(mine), np.stack(values), f"allgather of {size}"),
                 (comm.allgatherv(values[0][part], counts), values[0], f"allgatherv of {size}"),
+                (comm.allgatherv(values[root][: spread[comm.rank]], spread), parts(values[root], spread), "mod3"),
                 (comm.reduce_scatter(mine, counts=counts), whole[part], f"reduce_scatter of {size}"),
+                (comm.alltoall(table), np.stack([table[comm.rank]] * p), f"alltoall of {size}"),
                 (comm.allreduce(mine, out=np.empty_like(mine)), whole, f"allreduce into memory of {size}"),
             ]
             for factor in (2, 3, 4):  # the second of them is made again, whether it has a buffer or not

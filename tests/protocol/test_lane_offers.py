@@ -46,14 +46,17 @@ def fetch(peer: int, ordinal: int, pieces: Pieces) -> Move:
 
 def split(size: int, count: int) -> Pieces:
     """Return so many pieces of this size together, with a byte between two."""
-    cuts = [size * i // count for i in range(count + 1)]
+    cuts = [size * i // count for i in range(count + 1)] if count else []
     return tuple((a + i, b - a) for i, (a, b) in enumerate(pairwise(cuts)))
 
 
 # The words of the engine.
 
 
-@each("size, out, into", [(1, 1, 1), (9, 3, 1), (70_000, 1, 1), (70_000, 2, 5), (100_000, 64, 64)])
+@each(
+    "size, out, into",
+    [(0, 0, 0), (0, 1, 1), (0, 3, 2), (1, 1, 1), (9, 3, 1), (70_000, 1, 1), (70_000, 2, 5), (100_000, 64, 64)],
+)
 def test_an_offer_changes_the_words_that_the_engine_changes(make: Make, size: int, out: int, into: int) -> None:
     mine, theirs, memory = make("compiled", "compiled"), make("compiled", "compiled"), bytearray(MEMORY)
     data = bytearray(random.Random(size).randbytes(MEMORY))
@@ -64,7 +67,10 @@ def test_an_offer_changes_the_words_that_the_engine_changes(make: Make, size: in
     theirs.ops[0].lends = True
     theirs.protocols[0].send(theirs.ops[0], 1, frames) if size > 1 << 16 else offered(theirs, frames)
     theirs.endpoints[0].flush()
-    got = theirs.receive(1, 0, size)
+    got, _ = (
+        theirs.receive(1, 0, size),
+        theirs.transports[1].lanes,
+    )  # which ends the look at a message of several frames
     assert mine.words() == theirs.words()
     assert got == b"".join(frames) == b"".join(memory[at : at + n] for at, n in arriving)
     hand_over(mine, 0, [(0, sent)], data)
@@ -117,7 +123,7 @@ def programs(rng: random.Random, memories: Sequence[bytearray]) -> list[list[Mov
     lent: list[set[int]] = [set() for _ in memories]
     for _ in range(20):
         shift = rng.randrange(1, len(ranks))
-        sizes = [rng.choice((1, 8, rng.randrange(1, 500))) for _ in ranks]
+        sizes = [rng.choice((0, 1, 8, rng.randrange(1, 500))) for _ in ranks]
         kinds = [rng.random() < 0.7 for _ in ranks]
         for rank in ranks:
             to, source = (rank + shift) % len(ranks), (rank - shift) % len(ranks)
@@ -137,7 +143,7 @@ def programs(rng: random.Random, memories: Sequence[bytearray]) -> list[list[Mov
 def places(rng: random.Random, size: int) -> Pieces:
     """Return pieces of the first bytes of the memory, which rounds often write again."""
     start = rng.randrange(3000)
-    return tuple((start + at, n) for at, n in split(size, rng.randrange(1, min(size, 4) + 1)))
+    return tuple((start + at, n) for at, n in split(size, rng.randrange(1, max(min(size, 4), 1) + 1)))
 
 
 def bytes_of(pieces: Pieces) -> set[int]:
@@ -237,6 +243,7 @@ CHANGES: dict[str, Change] = {
     "a loan that was taken back": lambda ends, _: [ends.segment(0).returns.__setitem__(i, 9) for i in range(512)],
     "a rank that has left": lambda ends, _: ends.segment(0).left.__setitem__(0, 1),
     "no mark of a loan": lambda _, ring: ring.__setitem__(4, ring[4] ^ 1 << 7),
+    "two frames": lambda _, ring: ring.__setitem__(slice(4, 6), b"\0\2"),
     "more frames": lambda _, ring: ring.__setitem__(5, 4),
     "one frame": lambda _, ring: ring.__setitem__(5, 1),
 }
@@ -252,6 +259,16 @@ def test_what_is_not_the_predicted_offer_stays_where_it_is(make: Make, name: str
     assert run(ends, 1, [fetch(0, 0, ((0, 50),))], memory) == 1
     assert (ends.words(), bytes(ring)) == before
     ends.segment(0).left[0] = 0
+
+
+@each("sizes", [1, 1 << 40])
+def test_an_empty_offer_of_bytes_stays_where_it_is(make: Make, sizes: int) -> None:
+    ends = make("compiled", "compiled")
+    assert run(ends, 0, [offer(1, 0, ((0, 0), (9, 0)))], bytearray(100)) == -2
+    put(16 + SIZE + 8, sizes)(ends, ends.segment(1).ring(0))
+    assert run(ends, 1, [fetch(0, 0, ())], bytearray(100)) == 1
+    put(16 + SIZE + 8, 0)(ends, ends.segment(1).ring(0))
+    assert run(ends, 1, [fetch(0, 0, ())], bytearray(100)) == 2
 
 
 @each("size", [49, 51])
