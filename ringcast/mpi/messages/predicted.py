@@ -133,7 +133,7 @@ class _Awaited(NamedTuple):
         """Receive it, and return the result; or UNMADE."""
         origin = self.origin
         with origin.endpoint.gate:
-            lane = self._lane()
+            lane = origin.lane(self.tag) if self._takes_status else None
             if lane is None:
                 return UNMADE
             record, label = in_records("recv", None, origin.peer, self.tag)
@@ -144,15 +144,15 @@ class _Awaited(NamedTuple):
         """Send data, then receive the message, and return the result; or UNMADE."""
         origin = self.origin
         with origin.endpoint.gate:
-            if self._lane() is None or not _put(to, tag, data):
+            if not self._takes_status or not _put(to, tag, data):
                 return UNMADE
             record, label = in_records("sendrecv", to.peer, origin.peer, tag)
-            result = self._received(self._lane(), origin.begin(record, self.site), label)
+            result = self._received(origin.lane(self.tag), origin.begin(record, self.site), label)
         return finished(self.comm, result)
 
-    def _lane(self) -> Lane | None:
-        usable = self.status is None or isinstance(self.status, Status)
-        return self.origin.lane(self.tag) if usable else None
+    @property
+    def _takes_status(self) -> bool:
+        return self.status is None or isinstance(self.status, Status)
 
     def _received(self, lane: Lane | None, op: Operation, label: str) -> Any:
         comm, operation, site, origin, tag, into, status = self
