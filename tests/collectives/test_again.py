@@ -18,6 +18,7 @@ from support.jobs import Job, Jobs
 
 KINDS = ("shm", "sockets", "threads")  # of jobs; between threads nothing is made again
 TIMES = 4
+CALLS = 5.0  # seconds of virtual time that a call may take
 STRUCTURED = np.dtype([("a", "i1"), ("b", ">f8", (2,)), ("c", "U3")], align=True)
 
 
@@ -227,7 +228,7 @@ def test_a_buffer_that_does_not_fit_gives_the_communicator_up(p: int, name: str,
             comm.barrier()
             return result
 
-        results = job.run(work, timeout=5.0)
+        results = job.run(work, timeout=CALLS)
         assert not job.left_over()
         assert isinstance(results[1], ArgumentError)
         assert all(isinstance(result, BaseException) for result in results)
@@ -255,7 +256,7 @@ def test_calls_that_differ_are_a_mismatch_however_often_they_were_made(name: str
         OTHER[name](comm, comm.rank == 1)
         comm.barrier()
 
-    results = AnyOrder(2, seed).run(work, timeout=5.0)
+    results = AnyOrder(2, seed).run(work, timeout=CALLS)
     assert any(isinstance(result, CollectiveMismatch) for result in results), results
     assert all(isinstance(result, BaseException) for result in results), results
 
