@@ -269,7 +269,7 @@ def learn(
     schedule's, and do the same.
     """
     programs = group.endpoint.programs
-    if programs is None or key is None or key in group.again or _is_first(group, key):
+    if programs is None or key is None or key in group.again or is_first(group, key):
         return
     schedule, todo = stage.prepared(group)
     todo = steps or todo
@@ -288,7 +288,7 @@ def _is_whole(places: Callable[[Array], Places], data: Array) -> bool:
     return result is not None and result.size == data.size
 
 
-def _is_first(group: Group, key: object) -> bool:
+def is_first(group: Group, key: object) -> bool:
     """Return whether this is the first call of a key: most of those whose shapes change are made once."""
     if key in group.once:
         return False

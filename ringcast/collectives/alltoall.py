@@ -53,13 +53,15 @@ def _learn(group: Group, key: tuple[object, ...] | None, stage: StagePlan, array
     In the program's memory the rows to send are before those that come; its first step copies this rank's own row.
     """
     p, mine, (schedule, todo) = group.size, group.rank, stage.prepared(group)
-    if not todo or 2 * array.nbytes > MOST_OWN:
+    if key is None or key in group.again or not todo or 2 * array.nbytes > MOST_OWN:
         return
     own = replace(todo[0], local=(Copy(p + mine, mine), *todo[0].local))
     slots = ArraySlots(np.empty(2 * array.size, array.dtype), schedule, (array.size // p,) * 2 * p)
 
+    shape = array.shape
+
     def places(data: Array) -> Places:
-        source, result = data.reshape(2, *array.shape)
+        source, result = data.reshape(2, *shape)
         return Places(source, result, result)
 
     learn(group, key, stage, slots, places, steps=(own, *todo[1:]))

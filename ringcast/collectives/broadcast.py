@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
-from ringcast.collectives.again import UNMADE, Again, OnItems, Places, Rest, keep, key_of, learn
+from ringcast.collectives.again import UNMADE, Again, OnItems, Places, Rest, is_first, keep, key_of, learn
 from ringcast.collectives.announce import announce, announce_packed
 from ringcast.collectives.stage import AUTOMATIC, OBJECTS, Choice, Data, Group, StagePlan, pickled, plan, run_stage
 from ringcast.engine import direct
@@ -106,8 +106,10 @@ class _Again(Again):
         self._over(op)
         return self._moved(site, op, large, known[1], lambda: value)
 
-    def _made_large(self, description: Described, data: Array) -> _Large:
-        """Return how an array of this description is sent."""
+    def _made_large(self, description: Described, data: Array) -> _Large | None:
+        """Return how an array of this description is sent; None the first time."""
+        if is_first(self._group, ("bcast", self._root, description)):
+            return None
         stage = plan(self._group, "bcast", AUTOMATIC, Data.of(data), root=self._root)
         head = pack_record(description.record | _chosen(stage))
         return self._keep_large(description, _Large(head, description, stage, _second(self._group, stage, data)))
@@ -116,6 +118,7 @@ class _Again(Again):
         if len(self._large) >= KEPT:
             self._large.clear()
         self._large[key] = large
+        self._group.endpoint.programs.used(self._large, key)
         return large
 
     def _sent_by_engine(
@@ -159,7 +162,9 @@ class _Again(Again):
         return Rest(self._then(op, _received(self._group, record, buffer, self._root)))
 
     def _expect(self, record: dict[str, Any], frame: bytes) -> None:
-        """Keep how an array arrives that has this announcement, for the next time."""
+        """Keep how an array arrives whose announcement has come twice, for the next time."""
+        if is_first(self._group, ("bcast", self._root, frame)):
+            return
         description = _description(record)
         data = np.empty(prod(description.shape), description.dtype)
         stage = plan(self._group, "bcast", _announced(record), Data.of(data), root=self._root)

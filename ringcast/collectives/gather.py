@@ -206,8 +206,10 @@ def _place(
         group, stage, lambda s: ArraySlots(whole.reshape(-1), s, tuple(n * items for n in rows))
     )
 
+    part = array.shape
+
     def places(data: Array) -> Places:
-        source, result = data[mine].reshape(array.shape), data.reshape(shape)
+        source, result = data[mine].reshape(part), data.reshape(shape)
         return Places(source, result, result) if here else Places(source)
 
     learn(group, key, stage, slots, places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -46,7 +46,7 @@ def reduce(group: Group, value: Any, op: Op, root: int, out: Any, choice: Choice
     work = working_copy(group, "reduce", array, out if group.rank == root else None)
     slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
     key, places = operator_key("reduce", choice, value, array, op, root), 3 if group.rank == root else 1
-    learn(group, key, stage, slots, lambda data: Places(*[data.reshape(array.shape)] * places), op)
+    learn(group, key, stage, slots, everywhere(array.shape, places), op)
     return like(value, work) if group.rank == root else None
 
 
@@ -60,8 +60,13 @@ def allreduce(group: Group, value: Any, op: Op, out: Any, choice: Choice) -> Ste
     work = working_copy(group, "allreduce", array, out)
     slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
     key = operator_key("allreduce", choice, value, array, op)
-    learn(group, key, stage, slots, lambda data: Places(*[data.reshape(array.shape)] * 3), op)
+    learn(group, key, stage, slots, everywhere(array.shape), op)
     return like(value, work)
+
+
+def everywhere(shape: tuple[int, ...], count: int = 3) -> Callable[[Array], Places]:
+    """Return a function whose first `count` places are all of the data, in this shape; it keeps no array."""
+    return lambda data: Places(*[data.reshape(shape)] * count)
 
 
 def operator_key(
@@ -181,9 +186,11 @@ def reduce_scatter(group: Group, value: Any, op: Op, counts: Any, out: Any, choi
     counts_of = (work.size,) if stage.whole else items
     slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, counts_of, op), work.itemsize)
 
+    whole, mine = array.shape, slice(first, first + rows[group.rank])
+
     def places(data: Array) -> Places:
-        source = data.reshape(array.shape)
-        part = source[first : first + rows[group.rank]]
+        source = data.reshape(whole)
+        part = source[mine]
         return Places(source, part, part)
 
     key = operator_key("reduce_scatter", choice, value, array, op, None if counts is None else rows)

@@ -48,9 +48,11 @@ def _prefix(group: Group, collective: str, value: Any, op: Op, out: Any, choice:
     work = working_copy(group, collective, array, out)
     slots = yield from run_stage(group, stage, lambda s: array_slots(work, s, (work.size,), op), work.itemsize)
 
+    shape, empty = array.shape, collective == "exscan" and not group.rank
+
     def places(data: Array) -> Places:
-        prefix = data.reshape(array.shape)
-        return Places(prefix, None if collective == "exscan" and not group.rank else prefix, prefix)
+        prefix = data.reshape(shape)
+        return Places(prefix, None if empty else prefix, prefix)
 
     learn(group, operator_key(collective, choice, value, array, op), stage, slots, places, op)
     return like(value, work)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ringcast.engine.execute import MOST_LENT
 from ringcast.engine.slots import TINY, ArraySlots, Layout, Memory, NoSlots
 from ringcast.ops import Array, Op
 from ringcast.protocol.lane import Call, Lane, Move, Pieces
@@ -25,8 +26,7 @@ MOST_OWN = 2 << 20  # … and at most, where a copy of the data is needed anyway
 MOST = 16 << 20  # bytes of data that have programs
 MOST_COMBINED = 1 << 20  # bytes of a message that is combined as a whole; the engine combines longer ones by segments
 KEPT, MEMORY_KEPT = 64, 64 << 20  # programs of a rank, and bytes of their memory
-MOST_LENT = 64  # offers of a program that are not confirmed …
-PIECES = 64  # … and pieces of one of them, as the compiled lane has room for
+PIECES = 64  # of memory of an offer, as the compiled lane has room for; and for MOST_LENT offers
 SIZES = prefix(EAGER_IN_COLLECTIVES // TINY)  # bytes of the sizes of all frames of an eager message, at most
 NOTHING = np.dtype(np.uint8)  # of data that are none
 ALIGNED = 64  # bytes: places of slots that are not part of the data are multiples of this

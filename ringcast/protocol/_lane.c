@@ -407,7 +407,7 @@ static int send_offer(Lane *self, const Name *name, const Memory *memory, const 
         return 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         loans[2 * i] = (uintptr_t)place_in(memory, pieces[i].at), loans[2 * i + 1] = sizes[i] = pieces[i].size;
-        total += sizes[i], index += loans[2 * i] >> 4;
+        total += sizes[i], index += sizes[i] ? loans[2 * i] >> 4 : 0; /* as `_count_of` in transport.py */
     }
     uint64_t frames[] = {HEADER, 8 * count, total ? 16 * (count + 1) : 0}, all = total ? 3 : 2;
     uint64_t loan[] = {index % RETURNS, atomic_load(&self->returns[index % RETURNS])};
@@ -435,7 +435,9 @@ static int parse(Message *message, const unsigned char *at, uint64_t size)
 {
     uint64_t before = message->count == 1 ? 0 : 8 * message->count, all = before;
     message->sizes[0] = size;
-    if (message->count > 1 && size >= before)
+    if (size < before)
+        return 0;
+    if (message->count > 1)
         memcpy(message->sizes, at, before);
     for (int i = 0; i < message->count; i++) {
         if (message->sizes[i] > size)
@@ -782,6 +784,8 @@ static Piece *pieces_of(PyObject *tuple, Py_ssize_t *count, uint64_t *total, Pro
     uint64_t split = program->split, limit = split + program->own.len;
     *count = PyTuple_Size(tuple);
     Piece *pieces = *count < 0 ? NULL : PyMem_Calloc(*count + 1, sizeof(Piece));
+    if (!pieces && !PyErr_Occurred())
+        PyErr_NoMemory();
     for (Py_ssize_t i = 0; pieces && i < *count; i++) {
         unsigned long long at, size;
         if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "KK", &at, &size) || at > limit || size > limit - at ||

@@ -106,12 +106,12 @@ class Calls(Caller):
 
 def as_fact(argument: Any) -> object:
     """Return a root, or counts, as they are in the key of a call that was made; other arguments are in none."""
-    kind = type(argument)
-    if kind is list:
-        return tuple(argument)
-    if kind is np.ndarray and argument.ndim == 1:
-        return tuple(argument.tolist())
-    return argument if kind is int or kind is tuple or argument is None else UNKNOWN
+    if argument is None or type(argument) is int:
+        return argument
+    items = argument.tolist() if type(argument) is np.ndarray and argument.ndim == 1 else argument
+    if type(items) not in (list, tuple) or not {*map(type, items)} <= {int}:
+        return UNKNOWN  # such as 1.0, which is equal to 1
+    return tuple(items)
 
 
 class Unmade(SimpleNamespace):

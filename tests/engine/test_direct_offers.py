@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -179,3 +181,33 @@ def calls(endpoint: Endpoint) -> list[tuple[Any, Any, str]]:
                 given = sent if comm.rank == root else np.empty_like(mine) if (factor + comm.rank) % 2 else None
                 found.append((comm.bcast(given, root), sent, f"bcast of {size} again"))
     return found
+
+
+def test_a_call_that_is_made_again_keeps_no_array_of_the_program(ends: Counter[str]) -> None:
+    job = Job(2, predict=True)
+    try:
+        for left in job.run(arrays_left):
+            assert not left
+    finally:
+        job.close()
+    assert ends["whole"] + ends["sent"] + ends["unsent"] + ends["unsettled"]
+
+
+def arrays_left(endpoint: Endpoint) -> list[str]:
+    comm = Communicator(Group(endpoint, CONTEXT, NETWORKS["shm"]), None)
+    made: dict[str, Callable[[Any], Any]] = {
+        "allreduce": comm.allreduce,
+        "reduce": comm.reduce,
+        "scan": comm.scan,
+        "allgather": comm.allgather,
+        "reduce_scatter": comm.reduce_scatter,
+        "bcast": comm.bcast,
+    }
+    given = []
+    for name, method in made.items():
+        for _ in range(4):
+            array = np.ones(40_000)
+            method(array)
+            given.append((name, weakref.ref(array)))
+            del array
+    return [name for name, array in given if array() is not None]

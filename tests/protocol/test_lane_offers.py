@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from ringcast.engine.execute import MOST_LENT as ROOM
+from ringcast.engine.program import PIECES
 from ringcast.protocol.eager_credits import KEPT
 from ringcast.protocol.lane import Move, Pieces
 from ringcast.protocol.sending import MOST_OFFERED
@@ -24,7 +26,6 @@ from support.patience import patience
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
 
 MEMORY = 1 << 17  # bytes of a rank
-ROOM = 64  # offers that may be under way
 LONG = 100.0  # seconds of a wait that something should end
 FRAMES = 8 + 3 * 8  # bytes before the header of an offer in a ring
 
@@ -199,6 +200,13 @@ def test_so_many_offers_may_be_under_way_and_no_more(make: Make) -> None:
     assert ends.ledger(0).asked[1] == ROOM * (KEPT + 8)
 
 
+@each("count", [PIECES, PIECES + 1])
+def test_so_many_pieces_may_an_offer_have_and_no_more(make: Make, count: int) -> None:
+    ends, memory = make("compiled", "compiled"), bytearray(MEMORY)
+    assert run(ends, 0, [offer(1, 0, split(1000, count))], memory) == (-2 if count == PIECES else 0)
+    assert run(ends, 1, [fetch(0, 0, split(1000, count))], memory) == (2 if count == PIECES else 1)
+
+
 @each("count", range(3))
 def test_a_rank_asks_for_no_more_than_its_peer_keeps(make: Make, count: int) -> None:
     ends, memory = make("compiled", "compiled"), bytearray(100)
@@ -269,6 +277,16 @@ def test_an_empty_offer_of_bytes_stays_where_it_is(make: Make, sizes: int) -> No
     assert run(ends, 1, [fetch(0, 0, ())], bytearray(100)) == 1
     put(16 + SIZE + 8, 0)(ends, ends.segment(1).ring(0))
     assert run(ends, 1, [fetch(0, 0, ())], bytearray(100)) == 2
+
+
+@each("size", [49, 51])
+def test_a_loan_with_an_empty_piece_is_taken_back_as_any_other(make: Make, size: int) -> None:
+    """By the word of its address, which the transport and the lane find alike."""
+    ends, memory, data = make("compiled", "compiled"), bytearray(MEMORY), bytearray(MEMORY)
+    sent = ((0, size), (size + 32, 0), (size + 160, 1))
+    assert run(ends, 0, [offer(1, 0, sent)], data) == -2
+    ends.transports[0].take_back([memoryview(data)[at : at + n] for at, n in sent])
+    assert run(ends, 1, [fetch(0, 0, ((0, size + 1),))], memory) == 1
 
 
 @each("size", [49, 51])
