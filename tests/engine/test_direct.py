@@ -112,7 +112,7 @@ def test_results_messages_and_counters_are_those_of_the_engine(todo: list[Case])
             assert job.ledgers == engine.ledgers, f"{case}, seed {seed}"
 
 
-@algorithms((3, 4), (2, 3, 4, 5))
+@algorithms((2, 3), (2, 3, 4, 5))
 def test_the_engine_goes_on_from_any_place(todo: list[Case]) -> None:
     """A rank leaves its lane at one look, whichever that is: of a message out, or of one in."""
     for case in todo:
@@ -213,7 +213,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return count
 
 
-@pytest.mark.parametrize("p", [2, 3, *(pytest.param(p, marks=pytest.mark.long) for p in (4, 5, 6))])
+@pytest.mark.parametrize("p", [2, *(pytest.param(p, marks=pytest.mark.long) for p in (3, 4, 5, 6))])
 @pytest.mark.parametrize("name", AGAIN)
 def test_the_engine_goes_on_from_any_place_of_a_call_that_is_made_again(name: str, p: int, ways: Counter[str]) -> None:
     assert_equal_wherever_a_rank_leaves(p, lambda job: played_again(job, name), f"{name}, {p} ranks")
@@ -251,8 +251,8 @@ def played_talk(job: Watched, seed: int, items: int = ITEMS) -> None:
             raise result
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 5])
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 20))])
+@pytest.mark.parametrize("p", [2, 3, *(pytest.param(p, marks=pytest.mark.long) for p in (1, 5))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))])
 def test_conversations_are_those_of_the_engine(p: int, seed: int) -> None:
     """Results, messages and counters; whether ranks lend memory depends on the seed of the job."""
     for order in LANES:
@@ -266,7 +266,7 @@ def test_conversations_are_those_of_the_engine(p: int, seed: int) -> None:
         assert job.ledgers == engine.ledgers, f"order {order}"
 
 
-@pytest.mark.parametrize("p", [2, 3])
+@pytest.mark.parametrize("p", [2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))])
 def test_the_engine_goes_on_from_any_place_of_a_conversation(p: int, seed: int) -> None:
     assert_equal_wherever_a_rank_leaves(p, lambda job: played_talk(job, seed, 12), f"{p} ranks")

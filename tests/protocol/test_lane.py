@@ -447,7 +447,7 @@ def test_a_message_beyond_the_budget_is_left(ends: LaneEnds, size: int | None) -
 
 
 @pytest.mark.parametrize("beside", [[], ["beside"]], ids=["before", "beside"])
-@pytest.mark.parametrize("seed", [*"123", *(pytest.param(str(n), marks=pytest.mark.long) for n in range(4, 24))])
+@pytest.mark.parametrize("seed", ["1", *(pytest.param(str(n), marks=pytest.mark.long) for n in range(2, 24))])
 def test_garbage_is_never_taken(build: str, seed: str, beside: list[str]) -> None:
     """In rings and tables, written before a lane looks or meanwhile: by a program of its own, as a lane might crash."""
     rounds = "3" if beside else "12"
