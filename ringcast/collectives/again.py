@@ -51,7 +51,7 @@ class Again:
         """
         group, stage = self._group, self._stage
         endpoint = group.endpoint
-        if endpoint.closed or endpoint.torn or endpoint.dropped or group.observe or group.on_stage:
+        if group.observe or group.on_stage:
             return None
         op = endpoint.protocol.next_call(
             group.context, stage.call, site, granted=stage.granted, align=self._align, after=after

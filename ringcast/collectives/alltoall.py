@@ -50,7 +50,7 @@ def alltoall(group: Group, value: Any, out: Any, choice: Choice) -> Steps[Any]:
 def _learn(group: Group, key: tuple[object, ...] | None, stage: StagePlan, array: Array) -> None:
     """Keep a call for the next time; adjacent rows of a message are one frame then.
 
-    In the program's memory the rows to send are before those that come; its first step copies this rank's own row.
+    The program's memory holds the rows to send, then the rows that arrive. Its first step copies this rank's own row.
     """
     p, mine, (schedule, todo) = group.size, group.rank, stage.prepared(group)
     if key is None or key in group.again or not todo or 2 * array.nbytes > MOST_OWN:

@@ -38,7 +38,7 @@ def send(
     frames: Sequence[memoryview] | None = None,
     name: str = "send",
 ) -> Steps[None]:
-    """Send a value, of which the `frames` may be known, in the call `name`; see `Communicator.send`."""
+    """Send a value in the call `name`; see `Communicator.send`. Pass its `frames` if they are made already."""
     dest, tag = _rank(group, name, "dest", dest), _tag(group, name, tag)
     if dest is None:
         return

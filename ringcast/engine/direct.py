@@ -35,8 +35,10 @@ START = End(0, None, {})
 
 
 def free_lanes(endpoint: Endpoint) -> Lanes | None:
-    """Return the lanes of a rank if nothing of its own is under way."""
+    """Return the lanes of a rank if nothing of its own is under way, and the next call would not raise at once."""
     if endpoint.shared or endpoint.requests or endpoint.gate.pending or endpoint.transport.unsent:
+        return None
+    if endpoint.closed or endpoint.torn or endpoint.dropped:
         return None
     return endpoint.transport.lanes if endpoint.direct else None
 

@@ -345,7 +345,7 @@ def _packed(pieces: Pieces) -> bool:
 
 
 def _settled(steps: Sequence[Step], moves: Iterable[Move]) -> list[Move]:
-    """Return the moves, of which those settle that begin while too much is lent, or write into it."""
+    """Mark the moves that wait for readers first: too much is lent then, or the move writes into lent memory."""
     lent: list[Slots] = []
     settled = []
     for step, move in zip(steps, moves, strict=True):

@@ -45,7 +45,7 @@ class Move(NamedTuple):
     offers: bool = False
     fetches: bool = False
     settles: bool = False
-    joined: int = 0  # frames that are joined in the pieces to send, the first of which has their sizes; 0: one frame
+    joined: int = 0  # number of frames that the pieces to send hold behind a first piece with their sizes; 0: one frame
 
 
 class Lane(Protocol):

@@ -112,19 +112,11 @@ class PredictedMessages(Calls):
     def _correspondent(self, rank: Any, group: Group | None = None) -> Correspondent | None:
         """Return another rank, of another group of this rank if one is given, if messages may be predicted.
 
-        Then the general way would find nothing wrong with process, thread and communicator.
+        Then the general way would find nothing wrong with process and thread. Its lane is there only if nothing is
+        wrong with the endpoint either, also after code of the program has run to encode a value.
         """
         group, (process, thread) = group or self._group, self._owner
-        endpoint = group.endpoint
-        if (
-            type(rank) is not int
-            or self._closed
-            or endpoint.closed
-            or endpoint.torn
-            or endpoint.dropped
-            or os.getpid() != process
-            or threading.get_ident() != thread
-        ):
+        if type(rank) is not int or self._closed or os.getpid() != process or threading.get_ident() != thread:
             return None
         return group.correspondents.get(rank) or collectives.point_to_point.correspondent(group, rank)
 

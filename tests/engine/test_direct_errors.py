@@ -24,7 +24,7 @@ from ringcast.communicator.lifetime import expire
 from ringcast.engine.drive import drive
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.objects import pack_record
-from ringcast.errors import CollectiveMismatch, CollectiveTimeout, ObjectsRefused, Revoked, RingcastError
+from ringcast.errors import CollectiveMismatch, CollectiveTimeout, ObjectsRefused, Revoked, RingcastError, UsageError
 from ringcast.protocol import lane
 from ringcast.transports.memory.segment import AT_FUTEX
 from ringcast.wire.flight import decode
@@ -485,3 +485,30 @@ def interrupt(made: list[Endpoint], calls: int) -> None:
         comm.revoke()
         assert comm.shrink().allgather(0) == others.result(patience(60)) == [0, 1]
         comm.finalize()
+
+
+class Leaves:
+    """An object whose pickling makes its rank leave."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.endpoint.closed = True
+        return int, ()
+
+
+@pytest.mark.parametrize("call", ["send", "sendrecv"])
+def test_nothing_is_sent_when_the_pickling_of_a_value_has_left_the_job(call: str) -> None:
+    made = endpoints(shared(2))
+    try:
+        comm = Communicator(Group(made[0], 1, NETWORKS["shm"]), None)
+        comm.send(1, 1)
+        sent = made[0].protocol.sent[1]
+        arguments = (1,) if call == "send" else (1, 1)
+        with pytest.raises(UsageError):
+            getattr(comm, call)(Leaves(made[0]), *arguments)
+        assert made[0].protocol.sent[1] == sent == 1
+    finally:
+        for endpoint in made:
+            endpoint.transport.close(0.1)
