@@ -147,6 +147,8 @@ def _terminal(config: WorkerConfig) -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(terminal, 1)
         os.dup2(terminal, 0)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # not unbuffered: other ranks' output would come into a line
+            sys.stdout.reconfigure(line_buffering=True, write_through=False)
         yield
     finally:
         os.dup2(before, 0)

@@ -41,6 +41,8 @@ def test_breakpoint_has_the_terminal_and_the_others_wait(program: Path) -> None:
         job.wait_for(r"\(Pdb rank 1\) ")
         job.type("p mine + 1000\n")
         job.wait_for(r"1041\r\n")
+        job.type('__import__("sys").stdout.write_through\n')
+        job.wait_for(r"False\r\n")  # else output of others may come into its lines
         job.type("c\n")
         assert job.end() == 0
     assert b"[0] sum 1" in job.data
