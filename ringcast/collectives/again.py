@@ -9,6 +9,7 @@ result will be.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
@@ -51,14 +52,13 @@ class Again:
         """
         group, stage = self._group, self._stage
         endpoint = group.endpoint
-        if group.observe or group.on_stage:
+        if group.observe or group.on_stage or (lanes := direct.free_lanes(endpoint)) is None:
             return None
         op = endpoint.protocol.next_call(
-            group.context, stage.call, site, granted=stage.granted, align=self._align, after=after
+            lanes, group.context, stage.call, site, granted=stage.granted, align=self._align, after=after
         )
-        if op is None or direct.predictable(endpoint, op) is None:
-            return None
-        endpoint.recorder.begin(op, stage.record)
+        if op is not None:
+            endpoint.recorder.begin(op, stage.record)
         return op
 
     def _over(self, op: Operation) -> None:
@@ -97,16 +97,13 @@ class OnProgram(Again):
         super().__init__(group, stage, steps, 1 if op is None else program.itemsize)
         self._program, self._kept = program, op  # whose identity is in the key
         self._room = None if room is None else (room.shape, room.dtype)  # of `out`; None: it is ignored
+        self.run: Callable[[Operation, Any, Array | None], Any]  # returns the result of the operation, or the `Rest`
 
     def make(self, site: Site, value: Any, out: Any) -> Any:
         if out is not None and not self._takes(out):
             return UNMADE
         op = self._begin(site)
         return UNMADE if op is None else self.run(op, value, out)
-
-    def run(self, op: Operation, value: Any, out: Array | None) -> Any:
-        """Return the result of the operation, or the `Rest`."""
-        raise NotImplementedError
 
     def _played(
         self, op: Operation, value: Any, out: Array | None, places: Places, slots: Memory, data: Array | None = None
@@ -120,7 +117,8 @@ class OnProgram(Again):
             return Rest(self._failed(op, error))
         if end is not None:
             return Rest(self._finished(op, slots, end, places, out))
-        self._over(op)
+        endpoint.protocol.over(op)  # as `_over`
+        endpoint.recorder.done(op)
         return self._result(places, out)
 
     def _takes(self, out: Any) -> bool:
@@ -169,12 +167,10 @@ class OnArray(OnProgram):
         op: Op | None,
     ) -> None:
         assert program.data is not None, "it has memory of its own"
-        self._places = places(program.data)
-        super().__init__(group, stage, steps, program, op, self._places.room)
-        self._slots = slots.on(program.data, *program.scratch) if isinstance(slots, ArraySlots) else slots
-
-    def run(self, op: Operation, value: Any, out: Array | None) -> Any:
-        return self._played(op, value, out, self._places, self._slots)
+        inside = places(program.data)
+        super().__init__(group, stage, steps, program, op, inside.room)
+        slots = slots.on(program.data, *program.scratch) if isinstance(slots, ArraySlots) else slots
+        self.run = partial(self._played, places=inside, slots=slots)
 
 
 class InPlace(OnProgram):
@@ -192,8 +188,9 @@ class InPlace(OnProgram):
     ) -> None:
         super().__init__(group, stage, steps, program, op, places(slots.data).room)
         self._slots, self._places = slots.on(NONE, *program.scratch), places
+        self.run = self._run
 
-    def run(self, op: Operation, value: Any, out: Array | None) -> Any:
+    def _run(self, op: Operation, value: Any, out: Array | None) -> Any:
         assert self._room is not None, "there is a result"
         whole = np.empty(*self._room) if out is None else out
         data = whole.reshape(-1)
@@ -209,12 +206,13 @@ class OnItems(OnProgram):
     ) -> None:
         super().__init__(group, stage, steps, program, None, None)
         self._slots = slots.on(NONE)
+        self.run = self._run
 
     def begin(self, site: Site, after: Operation) -> Operation | None:
         """Return the operation of the stage, as `_begin`."""
         return self._begin(site, after)
 
-    def run(self, op: Operation, value: Any, out: Array | None) -> Any:
+    def _run(self, op: Operation, value: Any, out: Array | None) -> Any:
         return self._played(op, None, out, Places(), self._slots.on(value, *self._program.scratch), value)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ringcast import collectives
 from ringcast.collectives.again import UNMADE
 from ringcast.collectives.stage import Choice
-from ringcast.ops import SUM, Array, as_op
+from ringcast.ops import SUM, Array, Op, as_op
 from ringcast.requests.calls import Calls, as_fact
 from ringcast.requests.types import Operator, Scalar, Value
 
@@ -45,7 +45,7 @@ class Reduction(Calls):
         >>> comm.reduce(np.array([1.5, 2.5]), ringcast.MAX)
         array([1.5, 2.5])
         """
-        op = as_op(op)
+        op = op if type(op) is Op else as_op(op)
         if timeout is None and algorithm is None and nblocks is None:
             known = self._known_with("reduce", value, id(op), as_fact(root))
             if known is not None and (result := self._again(known, value, out)) is not UNMADE:
@@ -80,7 +80,7 @@ class Reduction(Calls):
         >>> comm.allreduce(np.arange(3), out=np.zeros(3, int))
         array([0, 1, 2])
         """
-        op = as_op(op)
+        op = op if type(op) is Op else as_op(op)
         if timeout is None and algorithm is None and nblocks is None:
             known = self._known_with("allreduce", value, id(op))
             if known is not None and (result := self._again(known, value, out)) is not UNMADE:
@@ -147,7 +147,7 @@ class Reduction(Calls):
         >>> comm.reduce_scatter(np.arange(4))
         array([0, 1, 2, 3])
         """
-        op = as_op(op)
+        op = op if type(op) is Op else as_op(op)
         if timeout is None and algorithm is None and nblocks is None:
             known = self._known_with("reduce_scatter", value, id(op), as_fact(counts))
             if known is not None and (result := self._again(known, value, out)) is not UNMADE:
@@ -178,7 +178,7 @@ class Reduction(Calls):
         >>> comm.scan(np.arange(3))
         array([0, 1, 2])
         """
-        op = as_op(op)
+        op = op if type(op) is Op else as_op(op)
         if timeout is None and algorithm is None:
             known = self._known_with("scan", value, id(op))
             if known is not None and (result := self._again(known, value, out)) is not UNMADE:
@@ -229,7 +229,7 @@ class Reduction(Calls):
         >>> comm.exscan(np.arange(3), out=np.zeros(3, int))
         array([0, 0, 0])
         """
-        op = as_op(op)
+        op = op if type(op) is Op else as_op(op)
         if timeout is None and algorithm is None:
             known = self._known_with("exscan", value, id(op))
             if known is not None and (result := self._again(known, value, out)) is not UNMADE:

@@ -149,11 +149,6 @@ class Context:
         self.active[op.number] = op
         op.stages = self.stages
 
-    def over(self, op: Operation) -> None:
-        """Take note of the next call, which has come to its end already."""
-        self.calls = call_of(op.number)
-        self.end(op)
-
     def unbegun(self, context: int, call: Call, site: Site) -> Operation:
         """Return the next call as an operation that does not begin, as the communicator was given up before it."""
         return Operation(context, self.next_number, call, False, 1, site)

@@ -84,6 +84,7 @@ from ringcast.wire.header import (
     REFUSE,
     RTS,
     SIZE,
+    STAGES,
     VERSION,
     Header,
     label_of,
@@ -281,9 +282,17 @@ class Protocol:
             state.end(op)
 
     def next_call(
-        self, context: int, call: Call, site: Site, *, granted: bool, align: int, after: Operation | None = None
+        self,
+        lanes: Lanes,
+        context: int,
+        call: Call,
+        site: Site,
+        *,
+        granted: bool,
+        align: int,
+        after: Operation | None = None,
     ) -> Operation | None:
-        """Return the operation of the next call, which is not begun; None if a call has to raise now.
+        """Return the operation of the next call, which is not begun; None if it needs the general way.
 
         With `after`, it is the stage of the same call that follows that one, which is over.
         """
@@ -291,7 +300,8 @@ class Protocol:
         if state is None or state.error is not None or state.members is None or self._notices.aborted is not None:
             return None
         number = state.next_number if after is None else after.number + 1
-        return Operation(context, number, call, granted, align, site)
+        op = Operation(context, number, call, granted, align, site)
+        return op if self.lane(op, lanes) is not None else None
 
     def adopt(self, op: Operation) -> None:
         """Begin an operation of `next_call`, some of whose messages are over, or a point-to-point one."""
@@ -299,7 +309,9 @@ class Protocol:
 
     def over(self, op: Operation) -> None:
         """End an operation of `next_call`, all of whose messages are over."""
-        self._contexts[op.context].over(op)
+        state = self._contexts[op.context]
+        state.calls = op.number // STAGES
+        state.end(op)
 
     def lane(self, op: Operation, lanes: Lanes) -> Lane | None:
         """Return the lane of this rank if the messages of `op` are the only ones under way; none is yet."""
