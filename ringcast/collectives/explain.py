@@ -15,7 +15,7 @@ from ringcast._util.dataclass import dataclass
 from ringcast._util.safe_text import safe_text
 from ringcast.algorithms import find
 from ringcast.algorithms.cost import legal, predict
-from ringcast.collectives.broadcast import RIDE_ALONG
+from ringcast.collectives.announced import RIDE_ALONG
 from ringcast.collectives.rows import check_rows, even, rows_of
 from ringcast.collectives.shift import whole_distance
 from ringcast.collectives.stage import Choice, Data, Group, StagePlan, plan

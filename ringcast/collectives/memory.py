@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ringcast.collectives.broadcast import RIDE_ALONG
+from ringcast.collectives.announced import RIDE_ALONG
 from ringcast.engine.datatypes import as_array, order_of
 from ringcast.engine.execute import Steps
 from ringcast.ops import Array

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ringcast import MAX, ArgumentError, CollectiveMismatch, Communicator
-from ringcast.collectives.broadcast import RIDE_ALONG, _head
+from ringcast.collectives.announced import RIDE_ALONG, head_of
 from ringcast.engine.datatypes import described
 from ringcast.engine.objects import pack_record
 from support.any_order import AnyOrder
@@ -153,7 +153,7 @@ def test_the_announcement_of_a_small_array_ends_with_its_items() -> None:
         assert known is not None
         description, line = known
         if line.nbytes <= RIDE_ALONG:
-            assert _head(description) + line.tobytes() == pack_record(description.record | {"data": line.tobytes()})
+            assert head_of(description) + line.tobytes() == pack_record(description.record | {"data": line.tobytes()})
 
 
 # Wrong arguments.

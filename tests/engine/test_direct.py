@@ -14,7 +14,7 @@ import pytest
 from ringcast import ANY_TAG, Status
 from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.again import UNMADE, Again, Counted, OnProgram, Rest
-from ringcast.collectives.broadcast import _Again as BcastAgain
+from ringcast.collectives.broadcast_again import BroadcastAgain
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine.drive import drive
@@ -208,7 +208,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return making
 
-    for kind in (OnProgram, Counted, BcastAgain):
+    for kind in (OnProgram, Counted, BroadcastAgain):
         monkeypatch.setattr(kind, "make", counted(vars(kind)["make"]))
     return count
 

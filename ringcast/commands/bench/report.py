@@ -10,7 +10,7 @@ from ringcast._util.safe_text import escaped
 from ringcast._util.sizes import label
 from ringcast.algorithms import network_file
 from ringcast.algorithms.network import Network
-from ringcast.collectives.broadcast import RIDE_ALONG
+from ringcast.collectives.announced import RIDE_ALONG
 from ringcast.commands.bench.bed import TRANSPORT
 from ringcast.commands.bench.cases import IRREGULAR, OURS, title
 from ringcast.commands.bench.figures import AROUND, Row
