@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         RunFailed,
         RunTimeout,
         ScheduleError,
+        SharedMemoryError,
         TransferError,
         UsageError,
     )
@@ -85,6 +86,7 @@ __all__ = [
     "RunFailed",
     "RunTimeout",
     "ScheduleError",
+    "SharedMemoryError",
     "Status",
     "Topology",
     "TransferError",
@@ -131,6 +133,7 @@ _HOMES = {
             "RunFailed",
             "RunTimeout",
             "ScheduleError",
+            "SharedMemoryError",
             "TransferError",
             "UsageError",
         ),

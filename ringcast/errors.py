@@ -377,3 +377,22 @@ class TransferError(RingcastError):
     >>> issubclass(TransferError, RingcastError)
     True
     """
+
+
+class SharedMemoryError(RingcastError, MemoryError):
+    """Ranks of a host cannot share memory there, or there is no room for it; all ranks raise it, none has the array.
+
+    Attributes:
+        rank: the rank that raises this.
+        peer: the first rank on which it failed.
+        host: where `peer` runs.
+        nbytes: size of the array.
+        cause: why it failed there.
+
+    >>> print(SharedMemoryError(0, 4, "h1", 8000, "only 6000 bytes of memory are free"))
+    rank 0: rank 4 cannot share 8000 bytes of memory on host h1: only 6000 bytes of memory are free
+    """
+
+    def __init__(self, rank: int, peer: int, host: str, nbytes: int, cause: str) -> None:
+        super().__init__(f"rank {rank}: rank {peer} cannot share {nbytes} bytes of memory on host {host}: {cause}")
+        self.rank, self.peer, self.host, self.nbytes, self.cause = rank, peer, host, nbytes, cause

@@ -21,6 +21,7 @@ __all__ = [
     "scan",
     "scatter",
     "self_describing",
+    "shared_memory",
     "shift",
     "split",
 ]
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         scan,
         scatter,
         self_describing,
+        shared_memory,
         shift,
         split,
     )

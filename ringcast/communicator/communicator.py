@@ -17,6 +17,7 @@ from ringcast.communicator.nonblocking import NonblockingCalls
 from ringcast.communicator.persistent import PersistentCalls
 from ringcast.communicator.recovery import Recovery
 from ringcast.communicator.reduction import Reduction
+from ringcast.communicator.shared_arrays import SharedArrays
 from ringcast.ops import SUM, as_op
 from ringcast.requests.types import Operator
 
@@ -25,7 +26,17 @@ if TYPE_CHECKING:
 
 
 class Communicator(
-    Distribution, Exchange, Reduction, Messages, NonblockingCalls, PersistentCalls, Files, Groups, Recovery, Lifetime
+    Distribution,
+    Exchange,
+    Reduction,
+    Messages,
+    NonblockingCalls,
+    PersistentCalls,
+    Files,
+    SharedArrays,
+    Groups,
+    Recovery,
+    Lifetime,
 ):
     """A group of ranks that call collectives together: every rank the same calls in the same order.
 

@@ -42,6 +42,7 @@ CALLS: dict[str, Call] = {
     "recv": lambda c, t: c.recv(0, timeout=t),
     "probe": lambda c, t: c.probe(timeout=t),
     "split": lambda c, t: c.split(0, timeout=t),
+    "shared_array": lambda c, t: c.shared_array(3, timeout=t),
     "split_by_host": lambda c, t: c.split_by_host(timeout=t),
     "create": lambda c, t: c.create([0], timeout=t),
     "dup": lambda c, t: c.dup(timeout=t),

@@ -27,6 +27,10 @@ def values_that_move(
     assert_type(comm.bcast(), Any)
     assert_type(comm.bcast(None, root=1), Any)
 
+    assert_type(comm.shared_array(3), Floats)
+    assert_type(comm.shared_array((3, 4), np.int32, fill=1), NDArray[np.int32])
+    assert_type(comm.shared_array([3], "i4"), NDArray[Any])
+
     assert_type(comm.scatter(floats), Any)  # a row: an array or a scalar
     assert_type(comm.scatter(["a"]), str)
     assert_type(comm.scatter(["a"] if comm.rank == 0 else None), str)

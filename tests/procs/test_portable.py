@@ -22,7 +22,7 @@ LINUX = re.compile(
 )
 # Shared memory, and what is imported only where epoll is, need Linux.
 HOME = {
-    *("procs/portable.py", "procs/libc.py", "net/tls.py"),
+    *("procs/portable.py", "procs/host_memory.py", "procs/libc.py", "net/tls.py"),
     *(
         "transports/memory/transport.py",
         "transports/memory/segment.py",

@@ -58,6 +58,7 @@ OTHERS: dict[str, Call] = {
     "barrier": lambda c, x: c.barrier(),
     "sendrecv": lambda c, x: c.sendrecv(x, 1 - c.rank, 1 - c.rank),
     "split": lambda c, x: c.split(0),
+    "shared_array": lambda c, x: c.shared_array(len(x)),
     "split_by_host": lambda c, x: c.split_by_host(),
     "create": lambda c, x: c.create([0, 1]),
     "dup": lambda c, x: c.dup(),

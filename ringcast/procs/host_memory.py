@@ -1,0 +1,119 @@
+"""Make memory that processes of one host share: a memfd, which has no name, so that no end of a process leaves it.
+
+It is gone with the last process that maps it. Other processes open it through /proc, which the kernel allows to those
+of the same user. Its pages are allocated when it is made, and its size is sealed: no access to it can fail later.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import sys
+from typing import NamedTuple
+
+from ringcast.procs.free_memory import free_memory
+from ringcast.procs.libc import PROTECTED
+
+_AT_ONCE = 256 << 20  # bytes that are allocated without a look at signals, and at the memory that is left
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(fcntl, "F_SEAL_SHRINK") else 0
+_NONE = -1  # in place of a descriptor
+_SHORTAGE = errno.EMFILE, errno.ENFILE, errno.ENOMEM
+_APART = "its first rank's memory is not in this rank's /proc: are they in different PID namespaces, as of containers?"
+
+
+class Place(NamedTuple):
+    """The place of a memory in /proc, and its identity."""
+
+    pid: int
+    descriptor: int
+    device: int
+    inode: int
+
+
+NOWHERE = Place(0, 0, 0, 0)
+
+
+class HostMemory:
+    """A memory of so many bytes that this process has open."""
+
+    def __init__(self, file: int, nbytes: int) -> None:
+        self._file, self._nbytes = file, nbytes
+
+    @property
+    def place(self) -> Place:
+        """The place where others find it; NOWHERE if they cannot."""
+        if self._file == _NONE:
+            return NOWHERE
+        status = os.fstat(self._file)
+        return Place(os.getpid(), self._file, status.st_dev, status.st_ino)
+
+    def mapped(self, *, writeable: bool = True) -> mmap.mmap | bytearray:
+        """Return the memory, as a mapping that outlasts this object.
+
+        Raises:
+            OSError: there are no addresses, or no descriptors left.
+        """
+        if not self._nbytes:  # which cannot be mapped
+            return bytearray()
+        try:
+            return mmap.mmap(self._file, self._nbytes, access=mmap.ACCESS_DEFAULT if writeable else mmap.ACCESS_READ)
+        except (OverflowError, ValueError) as error:
+            raise OSError(errno.ENOMEM, str(error)) from None
+
+    def close(self) -> None:
+        """Close it; what is mapped stays."""
+        if self._file != _NONE:
+            os.close(self._file)
+
+
+def make(nbytes: int, *, alone: bool) -> HostMemory:
+    """Make a memory of zeros; `alone`: no other process is to find it.
+
+    Raises:
+        OSError: the system has no such memory, or no room for it.
+    """
+    if not hasattr(os, "memfd_create"):
+        if alone:
+            return HostMemory(_NONE, nbytes)
+        there = "one rank on each host can have such arrays, and bcast works everywhere"
+        raise OSError(errno.ENOSYS, f"{sys.platform} has no memfd_create; {there}")
+    _check_room(nbytes)
+    file = os.memfd_create("ringcast-array", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        for start in range(0, nbytes, _AT_ONCE):
+            size = min(_AT_ONCE, nbytes - start)
+            _check_room(size)
+            os.posix_fallocate(file, start, size)
+        if _SEALS:
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(file)
+        raise
+    return HostMemory(file, nbytes)
+
+
+def open_at(place: Place, nbytes: int) -> HostMemory:
+    """Open the memory that another process has made, and still has open.
+
+    Raises:
+        OSError: the kernel does not let this process open it, or there are no descriptors left.
+    """
+    try:
+        file = os.open(f"/proc/{place.pid}/fd/{place.descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _SHORTAGE:
+            raise
+        raise OSError(error.errno, PROTECTED if error.errno == errno.EACCES else _APART) from None
+    status = os.fstat(file)
+    if (status.st_dev, status.st_ino) != (place.device, place.inode):
+        os.close(file)
+        raise OSError(errno.ENOENT, _APART)
+    return HostMemory(file, nbytes)
+
+
+def _check_room(nbytes: int) -> None:
+    free = free_memory()
+    if free is not None and nbytes > free:
+        raise OSError(errno.ENOMEM, f"only {free} bytes of memory are free")
