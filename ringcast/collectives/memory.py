@@ -92,6 +92,11 @@ def _bcast_into(given: Arguments) -> Iterator[Use]:
     yield Use(given["line"], not _at_root(given), True)
 
 
+def _bcast_shared(given: Arguments) -> Iterator[Use]:
+    if _at_root(given):
+        yield from _read(given["value"], later=True)
+
+
 def _scatter(given: Arguments) -> Iterator[Use]:
     value = _array(given["values" if "values" in given else "value"])
     if _at_root(given):
@@ -174,6 +179,7 @@ def _sendrecv(given: Arguments) -> Iterator[Use]:
 _RULES: dict[str, Callable[[Arguments], Iterator[Use]]] = {
     "bcast": _bcast,
     "bcast_into": _bcast_into,
+    "bcast_shared": _bcast_shared,
     "reduce": _gather,
     "allreduce": _to_all,
     "gather": _gather,

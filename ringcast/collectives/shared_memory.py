@@ -9,22 +9,34 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from mmap import mmap
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ringcast._util.printable import printable
 from ringcast._util.safe_text import safe_text
-from ringcast.collectives.split import color_of_host
-from ringcast.collectives.stage import AUTOMATIC, Data, Group, plan, run_stage
-from ringcast.engine.datatypes import MOST_DIMENSIONS, as_array, dtype_name
+from ringcast.collectives.announce import announce
+from ringcast.collectives.split import color_of_host, meet
+from ringcast.collectives.stage import AUTOMATIC, NO_DATA, OBJECTS, Data, Group, StagePlan, part, plan, run_stage
+from ringcast.engine.datatypes import (
+    MOST_DIMENSIONS,
+    as_array,
+    describe_dtype,
+    dtype_name,
+    flat,
+    order_of,
+    parse_dtype,
+)
 from ringcast.engine.execute import Steps
+from ringcast.engine.recorder import encoded
 from ringcast.engine.slots import ArraySlots
 from ringcast.errors import ArgumentError, SharedMemoryError
 from ringcast.ops import Array
 from ringcast.procs import host_memory
 from ringcast.procs.host_memory import NOWHERE, HostMemory, Place
+from ringcast.wire.call import Call
 
+Result = TypeVar("Result")
 _REPORT = 256  # bytes of a rank's report: "" or its host and the error there
 _LARGEST = (1 << 63) - 1  # bytes of an array
 
@@ -34,7 +46,8 @@ class Wanted(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    fill: Array | None  # the item that it is filled with; None: zeros
+    fill: Array | None = None  # the item that it is filled with; None: zeros
+    order: Any = "C"  # of the items in memory, or "F"
 
     @property
     def nbytes(self) -> int:
@@ -51,13 +64,14 @@ class Wanted(NamedTuple):
 
     def array(self, memory: mmap | bytearray) -> Array:
         """Return the array in this memory, which lives as long as the array or a view of it."""
-        return np.ndarray(self.shape, self.dtype, memory)
+        return np.ndarray(self.shape, self.dtype, memory, order=self.order)
 
 
 def shared_array(group: Group, shape: Any, dtype: Any, fill: Any) -> Steps[Array | SharedMemoryError]:
     """Return an array that the ranks of this host share; see `Communicator.shared_array`."""
     wanted = _checked(group.endpoint.rank, shape, dtype, fill)
-    neighbors = yield from _neighbors(group, "shared_array", Data(wanted.text, wanted.shape))
+    colors = yield from _colors(group, "shared_array", Data(wanted.text, wanted.shape))
+    neighbors = [rank for rank in range(group.size) if colors[rank] == colors[group.rank]]
 
     def filled(memory: HostMemory) -> Array:
         array = wanted.array(memory.mapped())
@@ -68,10 +82,41 @@ def shared_array(group: Group, shape: Any, dtype: Any, fill: Any) -> Steps[Array
     return (yield from in_memory(group, "shared_array", neighbors, wanted.nbytes, filled))
 
 
+def bcast_shared(group: Group, value: Any, root: int, writeable: bool) -> Steps[Array | SharedMemoryError]:
+    """Return the root's array in memory that the ranks of this host share; see `Communicator.bcast_shared`."""
+    describe = plan(group, "bcast", AUTOMATIC, OBJECTS, root=root, name="bcast_shared")
+    given = _given(group.endpoint.rank, value) if group.rank == root else None
+    wanted = yield from _announced(group, describe, given)
+    colors = yield from _colors(group, "bcast_shared")
+    firsts = _firsts(colors, root)
+    neighbors = [firsts[colors[group.rank]]]  # the first one gets the data
+    neighbors += [rank for rank in range(group.size) if colors[rank] == colors[group.rank] and rank not in neighbors]
+    is_first = group.rank == neighbors[0]
+
+    def mapped(memory: HostMemory) -> tuple[Array, Array | None]:
+        view = wanted.array(memory.mapped(writeable=writeable))
+        view.flags.writeable = writeable
+        return view, wanted.array(memory.mapped()) if is_first else None
+
+    made = yield from in_memory(group, "bcast_shared", neighbors, wanted.nbytes, mapped)
+    if isinstance(made, SharedMemoryError):
+        return made
+    view, data = made
+    if given is not None and data is not None:
+        data[...] = given
+    if wanted.nbytes and len(firsts) > 1:
+        yield from _between_hosts(group, sorted(firsts.values()), root, wanted, data)
+    yield from meet(group, "bcast_shared", NO_DATA)
+    return view
+
+
 def in_memory(
-    group: Group, name: str, neighbors: Sequence[int], nbytes: int, use: Callable[[HostMemory], Array]
-) -> Steps[Array | SharedMemoryError]:
-    """Make a memory on each host, and return what all ranks have made of it by `use`; `neighbors` share this rank's."""
+    group: Group, name: str, neighbors: Sequence[int], nbytes: int, use: Callable[[HostMemory], Result]
+) -> Steps[Result | SharedMemoryError]:
+    """Make a memory on each host, and return what this rank makes of it by `use`; an error of any rank is returned.
+
+    `neighbors` are the ranks of this host; the first one makes the memory.
+    """
     first, problem, result = neighbors[0], "", None
     memory: HostMemory | None = None
     try:
@@ -99,11 +144,51 @@ def in_memory(
     return result
 
 
-def _neighbors(group: Group, name: str, data: Data) -> Steps[tuple[int, ...]]:
-    """Return the ranks of this host; all ranks must make this call with the same `data`."""
-    colors = yield from _exchanged(group, name, np.array([color_of_host()], np.int64), data)
-    mine = colors[group.rank, 0]
-    return tuple(rank for rank in range(group.size) if colors[rank, 0] == mine)
+def _given(rank: int, value: Any) -> Array:
+    array = as_array(value)
+    if array is None:
+        expected = f"expected a numpy array or scalar without Python objects, got {type(value).__name__}"
+        raise ArgumentError(rank, "bcast_shared", "value", expected)
+    return array
+
+
+def _announced(group: Group, describe: StagePlan, given: Array | None) -> Steps[Wanted]:
+    """Return the array that the root announces; other ranks are `given` none."""
+    record: dict[str, Any] = {}
+    if given is not None:
+        record = {"dtype": describe_dtype(given.dtype), "shape": given.shape, "order": order_of(given) or "C"}
+    record = yield from announce(group, describe, record)
+    return Wanted(tuple(record["shape"]), parse_dtype(record["dtype"]), order=record["order"])
+
+
+def _between_hosts(group: Group, firsts: Sequence[int], root: int, wanted: Wanted, data: Array | None) -> Steps[None]:
+    """Broadcast the data among the first ranks of the hosts; on others this stage of the call has no messages."""
+    if data is None:
+        call = Call("bcast_shared", dtype_name(wanted.dtype), wanted.shape, root=root)
+        group.endpoint.end(group.endpoint.begin(group.context, call, encoded(call)))
+        return
+    ranks = part(group, group.context, tuple(map(group.in_job, firsts)), ())
+    line = flat(data)
+    stage = plan(ranks, "bcast", AUTOMATIC, Data.of(line), root=firsts.index(root), name="bcast_shared")
+    yield from run_stage(ranks, stage, lambda s: ArraySlots(line, s, (line.size,)))
+
+
+def _colors(group: Group, name: str, data: Data | None = None) -> Steps[list[int]]:
+    """Return the colour of each rank's host; all ranks must make this call with the same `data`."""
+    table = yield from _exchanged(group, name, np.array([color_of_host()], np.int64), data)
+    return [int(color) for color in table[:, 0]]
+
+
+def _firsts(colors: Sequence[int], root: int) -> dict[int, int]:
+    """Return the first rank of each host: the root of its own, and the lowest of others.
+
+    >>> _firsts([7, 7, 8, 8], 1)
+    {7: 1, 8: 2}
+    """
+    firsts = {colors[root]: root}
+    for rank, color in enumerate(colors):
+        firsts.setdefault(color, rank)
+    return firsts
 
 
 def _exchanged(group: Group, name: str, row: Array, data: Data | None = None) -> Steps[Array]:

@@ -57,31 +57,31 @@ def color_of_host() -> int:
 def create(group: Group, ranks: Sequence[int]) -> Steps[Group | None]:
     """Return the group of these ranks; see `Communicator.create`."""
     wanted = _checked(group, ranks)
-    yield from _meet(group, "create", Data("", wanted))
+    yield from meet(group, "create", Data("", wanted))
     return made(group, wanted, 0) if group.rank in wanted else None
 
 
 def cart(group: Group, dims: tuple[int, ...], periods: tuple[bool, ...]) -> Steps[Group | None]:
     """Return the group of the first ranks, as many as a grid has; see `Communicator.cart`."""
-    yield from _meet(group, "cart", Data("", (*dims, *map(int, periods))))
+    yield from meet(group, "cart", Data("", (*dims, *map(int, periods))))
     size = prod(dims)
     return made(group, range(size), 0) if group.rank < size else None
 
 
 def dup(group: Group) -> Steps[Group]:
     """Return a group of the same ranks; see `Communicator.dup`."""
-    yield from _meet(group, "dup", NO_DATA)
+    yield from meet(group, "dup", NO_DATA)
     return made(group, range(group.size), 0)
 
 
 def free(group: Group) -> Steps[None]:
     """Wait until all ranks free the group; see `Communicator.free`."""
-    yield from _meet(group, "free", NO_DATA)
+    yield from meet(group, "free", NO_DATA)
 
 
 def end_of_run(group: Group) -> Steps[None]:
     """Wait until the function that a cluster runs has returned on all ranks of the group."""
-    yield from _meet(group, "end of the run", NO_DATA)
+    yield from meet(group, "end of the run", NO_DATA)
 
 
 def _checked(group: Group, ranks: Sequence[int]) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ def _checked(group: Group, ranks: Sequence[int]) -> tuple[int, ...]:
     return tuple(map(int, wanted))
 
 
-def _meet(group: Group, operation: str, data: Data) -> Steps[Any]:
+def meet(group: Group, operation: str, data: Data) -> Steps[Any]:
     """Wait for all ranks, which must make the same call."""
     stage = plan(group, "barrier", AUTOMATIC, data, name=operation)
     nothing = np.empty(0, np.uint8)

@@ -83,3 +83,40 @@ class SharedArrays(Calls):
         if isinstance(made, SharedMemoryError):
             raise made
         return made
+
+    @overload
+    def bcast_shared(
+        self, value: None = None, root: int = 0, *, writeable: bool = False, timeout: float | None = None
+    ) -> NDArray[Any]: ...
+    @overload
+    def bcast_shared(
+        self, value: NDArray[Scalar] | None, root: int = 0, *, writeable: bool = False, timeout: float | None = None
+    ) -> NDArray[Scalar]: ...
+    def bcast_shared(
+        self, value: Any = None, root: int = 0, *, writeable: bool = False, timeout: float | None = None
+    ) -> NDArray[Any]:
+        """Return the root's array on every rank, in memory that the ranks of a host share: see `shared_array`.
+
+        One rank of each host receives the data, straight into that memory.
+
+        Cost: a descriptor in q rounds; three `allgather` and a `barrier`, as of `shared_array`; a `bcast` of m bytes
+        among one rank of each host; and a copy on the root. Memory: m bytes on each host.
+
+        Args:
+            value: at the root an array or scalar of numpy, without Python objects; other ranks' are ignored.
+            writeable: whether this rank may write into the array; each rank has its own choice.
+
+        Returns:
+            An array of the root's shape, dtype and order (C, unless that is Fortran's), also on the root. Without
+            `writeable` no view of it can be made writeable, and the system refuses any write to its memory.
+
+        Raises:
+            SharedMemoryError: as of `shared_array`.
+
+        >>> comm.bcast_shared(np.arange(3))
+        array([0, 1, 2])
+        """
+        made = self._call(collectives.shared_memory.bcast_shared(self._group, value, root, bool(writeable)), timeout)
+        if isinstance(made, SharedMemoryError):
+            raise made
+        return made

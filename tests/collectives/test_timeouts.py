@@ -43,6 +43,7 @@ CALLS: dict[str, Call] = {
     "probe": lambda c, t: c.probe(timeout=t),
     "split": lambda c, t: c.split(0, timeout=t),
     "shared_array": lambda c, t: c.shared_array(3, timeout=t),
+    "bcast_shared": lambda c, t: c.bcast_shared(LARGE, 1, timeout=t),
     "split_by_host": lambda c, t: c.split_by_host(timeout=t),
     "create": lambda c, t: c.create([0], timeout=t),
     "dup": lambda c, t: c.dup(timeout=t),

@@ -6,8 +6,7 @@ import errno
 import gc
 import mmap
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,24 +19,17 @@ from support import needs
 from support.any_order import AnyOrder, Died
 from support.cases import each
 from support.jobs import Job
+from support.shared_arrays import HOST, color_of_host, go_to_host, mapped
 
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
 
 SIZES = 1, 2, 3, 8, 33
 RECORD = np.dtype([("a", "i4"), ("b", "f8", 2)])
-HOST = threading.local()  # of the rank that this thread runs
 
 
-@pytest.fixture
-def hosted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Communicator, int], int]:
-    """Return a function by which a rank goes to one of so many hosts, in turn; it returns the host."""
-    monkeypatch.setattr("ringcast.collectives.shared_memory.color_of_host", lambda: getattr(HOST, "number", 0))
-
-    def go(comm: Communicator, hosts: int) -> int:
-        HOST.number = comm.members[comm.rank] % hosts
-        return int(HOST.number)
-
-    return go
+@pytest.fixture(autouse=True)
+def hosts_of_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringcast.collectives.shared_memory.color_of_host", color_of_host)
 
 
 @pytest.fixture
@@ -47,17 +39,12 @@ def nothing_mapped() -> Iterator[None]:
     assert mapped() == []
 
 
-def mapped() -> list[str]:
-    with open("/proc/self/maps") as lines:
-        return [line for line in lines if "memfd:ringcast-array" in line]
-
-
 @pytest.mark.usefixtures("nothing_mapped")
 @pytest.mark.parametrize("size", SIZES)
 @each("hosts", [1, 2, 5])
-def test_the_ranks_of_a_host_see_one_array(size: int, hosts: int, hosted: Callable[[Communicator, int], int]) -> None:
+def test_the_ranks_of_a_host_see_one_array(size: int, hosts: int) -> None:
     def work(comm: Communicator) -> None:
-        host = hosted(comm, hosts)
+        host = go_to_host(comm, hosts)
         array = comm.shared_array((comm.size, 2), np.int32)
         assert type(array) is np.ndarray
         assert (array.shape, array.dtype, array.flags.c_contiguous, array.flags.writeable) == (
@@ -77,6 +64,7 @@ def test_the_ranks_of_a_host_see_one_array(size: int, hosts: int, hosted: Callab
     ringcast.run(work, size, backend="threads")
 
 
+@pytest.mark.live
 @pytest.mark.usefixtures("nothing_mapped")
 def test_processes_see_one_array() -> None:
     assert ringcast.run(marks, 3) == [[10, 11, 12]] * 3
@@ -128,9 +116,9 @@ def test_items_that_are_arrays_become_dimensions() -> None:
 
 @pytest.mark.usefixtures("nothing_mapped")
 @pytest.mark.parametrize("size", [2, 5, 8])
-def test_parts_of_the_ranks_share_arrays_of_their_own(size: int, hosted: Callable[[Communicator, int], int]) -> None:
+def test_parts_of_the_ranks_share_arrays_of_their_own(size: int) -> None:
     def work(comm: Communicator) -> list[int]:
-        hosted(comm, 2)
+        go_to_host(comm, 2)
         part = comm.split(comm.rank // 2 % 2, key=-comm.rank)
         array = part.shared_array(size, int)
         part.barrier()
@@ -242,9 +230,7 @@ FAULTS = {
 @pytest.mark.usefixtures("nothing_mapped")
 @pytest.mark.parametrize("fault", FAULTS)
 @each("victim", range(4))
-def test_an_error_on_one_host_is_an_error_on_all(
-    fault: str, victim: int, hosted: Callable[[Communicator, int], int]
-) -> None:
+def test_an_error_on_one_host_is_an_error_on_all(fault: str, victim: int) -> None:
     place, name, effect, cause = FAULTS[fault]
     module = getattr(host_memory, place) if place else host_memory
     healthy = getattr(module, name)
@@ -257,7 +243,7 @@ def test_an_error_on_one_host_is_an_error_on_all(
         return healthy(*arguments, **options)
 
     def work(comm: Communicator) -> tuple[Any, ...]:
-        hosted(comm, 2)
+        go_to_host(comm, 2)
         HOST.broken = comm.rank == victim
         try:
             comm.shared_array(1000)
@@ -312,14 +298,12 @@ def test_its_size_cannot_be_changed() -> None:
     memory.close()
 
 
-def test_without_memfd_only_ranks_that_are_alone_on_their_host_have_one(
-    monkeypatch: pytest.MonkeyPatch, hosted: Callable[[Communicator, int], int]
-) -> None:
+def test_without_memfd_only_ranks_that_are_alone_on_their_host_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(comm: Communicator) -> Any:
-        hosted(comm, comm.size)
+        go_to_host(comm, comm.size)
         array = comm.shared_array((2, 2), "f4", 1.5)
         assert array.tolist() == [[1.5, 1.5]] * 2
-        hosted(comm, 1)
+        go_to_host(comm, 1)
         try:
             return comm.shared_array(3).shape
         except SharedMemoryError as error:

@@ -30,6 +30,8 @@ def values_that_move(
     assert_type(comm.shared_array(3), Floats)
     assert_type(comm.shared_array((3, 4), np.int32, fill=1), NDArray[np.int32])
     assert_type(comm.shared_array([3], "i4"), NDArray[Any])
+    assert_type(comm.bcast_shared(floats), Floats)
+    assert_type(comm.bcast_shared(floats if comm.rank == 1 else None, 1, writeable=True), Floats)
 
     assert_type(comm.scatter(floats), Any)  # a row: an array or a scalar
     assert_type(comm.scatter(["a"]), str)

@@ -38,6 +38,7 @@ def own(c: Communicator, x: Any) -> list[Any]:
 ROOTED: dict[str, Callable[[Communicator, Any, int], Any]] = {
     "bcast": lambda c, x, root: c.bcast(x, root),
     "bcast_into": lambda c, x, root: c.bcast_into(x, root),
+    "bcast_shared": lambda c, x, root: c.bcast_shared(x, root),
     "reduce": lambda c, x, root: c.reduce(x, root=root),
     "gather": lambda c, x, root: c.gather(x, root),
     "gatherv": lambda c, x, root: c.gatherv(x, [len(x)] * c.size, root),

@@ -217,7 +217,7 @@ def test_copies_scalars_and_objects_are_not_looked_at(comm: Communicator) -> Non
 
 
 def test_every_call_that_takes_an_array_has_a_rule() -> None:
-    assert set(memory._RULES) == {*COLLECTIVES, "bcast_into", "send", "recv"} - {"barrier"}
+    assert set(memory._RULES) == {*COLLECTIVES, "bcast_into", "bcast_shared", "send", "recv"} - {"barrier"}
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "strided", "small"])
