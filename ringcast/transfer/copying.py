@@ -26,6 +26,7 @@ from ringcast.transfer.compression import Compressor, zstd
 from ringcast.transfer.destination import Destination
 from ringcast.transfer.framing import AHEAD, Lengths
 from ringcast.transfer.layout import CHUNK, Piece, segments
+from ringcast.transfer.listing import Listing as Listed
 from ringcast.transfer.listing import scan
 from ringcast.transfer.manifest import Manifest
 from ringcast.transfer.options import FULL, NONE, SIZE, ZSTD, Options
@@ -70,14 +71,17 @@ def copy_files(
     options: Options,
     watch: Watch | None = None,
     seal: Seal | None = None,
+    listing: Listed | None = None,
 ) -> CopyReport:
     """Copy files of the root to all other ranks; return the same report on all ranks.
+
+    The root may pass the `listing` of the sources, if it has made it already.
 
     Raises:
         TransferError: the root cannot read its files, or was lost; or, without `keep_going`, a rank cannot take the
             files, and nothing was sent.
     """
-    copy = _Copy(comm.members[root], sources, target, options, watch, seal)
+    copy = _Copy(comm.members[root], sources, target, options, watch, seal, listing)
     try:
         while True:
             try:
@@ -108,7 +112,9 @@ class _Copy:
         options: Options,
         watch: Watch | None = None,
         seal: Seal | None = None,
+        listing: Listed | None = None,
     ) -> None:
+        self._listing = listing
         self._root, self._sources, self._target, self._options = root, sources, target, options
         self._watch: Watch = watch or (lambda _: None)
         self._announced = partial(announced, seal=seal)
@@ -182,7 +188,7 @@ class _Copy:
 
     def _list(self) -> Listing:
         if self._source is None:
-            self._source = Source(scan(self._sources, self._options.recursive))
+            self._source = Source(self._listing or scan(self._sources, self._options.recursive))
             self._check_zstd()
         return Listing(self._source.manifest.encode())
 
@@ -241,7 +247,7 @@ class _Copy:
             if comm.rank == root:
                 self._send(comm, root, pieces, total, slowest)
             else:
-                self._receive(comm, root, pieces)
+                self._receive(comm, root, pieces, total)
             records = self._settle(comm, root)
             slowest = max(comm.members, key=lambda member: records[comm.members.index(member)].seconds)
             if not any(record.writes for record in records):
@@ -284,7 +290,7 @@ class _Copy:
                 reader.waited = 0.0
                 self._watch(Progress(self._sent, total, slowest))
 
-    def _receive(self, comm: Ranks, root: int, pieces: Sequence[Piece]) -> None:
+    def _receive(self, comm: Ranks, root: int, pieces: Sequence[Piece], total: int) -> None:
         writer, writes, following = self._writer, self._usable is not None, iter(pieces)
         assert writer is not None
         lengths = self._first_lengths(comm, root, pieces) if self._framed else None
@@ -300,6 +306,9 @@ class _Copy:
         try:
             with closing(self._broadcast(comm, root, pieces, room)) as arrived:
                 for filled in arrived:
+                    self._sent += self._layout.length(filled.piece)
+                    self._travelled += len(filled.data)
+                    self._watch(Progress(self._sent, total))
                     payload = filled.data if lengths is None else lengths.payload(filled.data)
                     if writes:
                         writer.put(Filled(filled.piece, payload, filled.buffer))

@@ -38,6 +38,16 @@ from support.trees import described, make_tree
         ([":/data", "--hostfile", "{hosts}"], "what shall be copied?"),
         (["{file}", "-H", "h1:/data", "--json-report", "/no/such/report"], "--json-report /no/such/report: "),
         (["{file}", "--hostfile", "{file}.not", ":/data"], "No such file or directory"),
+        (["--collect", "h1:/data"], "expected HOSTS:PATH, and the directory of this host"),
+        (["--collect", "h1:/data", "{file}"], "{file}: is there, and no directory"),
+        (["--collect", ":/data", "{folder}"], "of which hosts? name them, as 'h[1-7]:/data'"),
+        (["--collect", "h1:/data", "h2:/data", "{folder}"], "h2:/data: all files are of the same hosts"),
+        (["--collect", "h1:", "{folder}"], "a path is missing after the hosts"),
+        (["--collect", "h1,h1:/data", "{folder}"], "h1 is named twice"),
+        (["--collect", "h1:4:/data", "{folder}"], "4 ranks on a host have no meaning here"),
+        (["--collect", "/data", "{folder}", "-H", "h1:/data"], "leave out -H"),
+        (["--collect", "-r", "localhost:{folder}", "{folder}/out"], "{folder}/out: is in {folder}, which this host"),
+        (["--collect", "h1:/data", "{folder}", "--hostfile", "{hosts}"], "with --hostfile, write the files as :PATH"),
     ],
 )
 def test_what_cannot_work_is_refused(

@@ -130,6 +130,34 @@ def test_a_host_that_is_killed_does_not_keep_the_others_from_all(links: Fleet, b
     assert digest(links, 2, "big.bin") == expected
 
 
+def test_files_of_all_hosts_are_collected_but_for_those_of_a_host_that_is_killed(
+    links: Fleet, big: Path, tmp_path: Path
+) -> None:
+    for host in 1, 2, 3:
+        on(links.bed, host, "mkdir", THERE)
+        on(links.bed, host, "cp", str(big), f"{THERE}/big.bin")
+        on(links.bed, host, "sh", "-c", f"echo {host} > {THERE}/own.log")
+    out, report = tmp_path / "out", tmp_path / "report.json"
+    command = ["--collect", f"h[1-3]:{THERE}/*.bin", f":{THERE}/own.log", str(out), "--json-report", str(report)]
+    before = links.bed.carried(0)[1]
+    with started(links, *command) as process:
+        until(lambda: links.bed.carried(0)[1] - before > 1.5 * BIG, LIMIT)  # h2 sends
+        for pid in links.workers(2):
+            os.kill(pid, signal.SIGKILL)
+        done = finished(process)
+    assert done.returncode == 1
+    assert re.fullmatch(r"ringcast cp: h2: .*killed by SIGKILL.*\n", done.stderr)
+    assert done.stdout.startswith("2 of 3 hosts gave 4 files, ")
+    told = json.loads(report.read_text())
+    assert [(host["host"], bool(host["error"])) for host in told["hosts"]] == [("h1", 0), ("h2", 1), ("h3", 0)]
+    assert not (out / "h2" / "big.bin").exists()
+    assert cp(links, *command).returncode == 0
+    expected = hashlib.sha256(big.read_bytes()).hexdigest()
+    for host in 1, 2, 3:
+        assert hashlib.sha256((out / f"h{host}" / "big.bin").read_bytes()).hexdigest() == expected
+        assert (out / f"h{host}" / "own.log").read_text() == f"{host}\n"
+
+
 @pytest.mark.parametrize("whose", ["the launcher's", "all"])
 def test_nothing_is_left_on_other_hosts_when_the_command_is_killed(links: Fleet, big: Path, whose: str) -> None:
     """The launcher, or all that runs on the host which has the files, ssh and watchdog too."""

@@ -5,27 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import shlex
-import socket
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ringcast._util import output_files, sizes
-from ringcast._util.dataclass import dataclass
 from ringcast._util.printable import printable
 from ringcast.commands.command_line import FAILED, USAGE, checked, parser, refuse
 from ringcast.commands.cp.hosts import copy_to_all
+from ringcast.commands.cp.job import Job, checked_listing, job_of
 from ringcast.commands.cp.launch import KEPT, Outcome, run_job
-from ringcast.commands.cp.order import Order, below_home
-from ringcast.config.worker import allocated_hosts
 from ringcast.errors import ConfigError, TransferError
-from ringcast.net.hostlist import Host, HostError, is_own, listed
-from ringcast.transfer.listing import Listing, scan
+from ringcast.net.hostlist import HostError
 from ringcast.transfer.manifest import DIRECTORY, Manifest, shown
-from ringcast.transfer.options import AUTO, CHOICES, FULL, Options
-from ringcast.transfer.places import placed
+from ringcast.transfer.options import AUTO, CHOICES, FULL
 from ringcast.transfer.report import CopyReport
 
 OK, INTERRUPTED = 0, 130  # exit codes, beside the common ones
@@ -44,6 +37,7 @@ exit code:  0 if every host has every byte; 1 if one has not; 2 for wrong argume
 examples:   ringcast cp model.safetensors -H 'h[1-7]:/data/'
             ringcast cp -r -p dataset --hostfile hosts :/scratch/
             salloc -N 8 ringcast cp image.sif :/tmp/
+            ringcast cp --collect 'h[1-7]:/var/log/app/*.log' logs/
 """
 
 
@@ -53,15 +47,13 @@ def main(argv: Sequence[str]) -> int:
     try:
         if options.json_report is not None and (problem := output_files.reason_not(options.json_report)):
             raise ValueError(f"--json-report {problem}")
-        job = _job(options)
-        listing = scan([os.fsdecode(source) for source in job.order.sources], options.recursive)
-        if is_own(job.hosts[0], socket.gethostname()):
-            _refuse_itself(listing, os.fsdecode(job.order.target))
+        job = job_of(options)
+        manifest = None if job.collects else checked_listing(job).manifest
     except (TransferError, HostError, ConfigError, ValueError, OSError) as error:
         _complain(str(error))
         return USAGE
     if options.dry_run:
-        _describe(listing.manifest, job)
+        _describe(manifest, job)
         return OK
     outcome, code = _run(job)
     if options.json_report is not None:
@@ -69,18 +61,12 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    order: Order
-    hosts: tuple[str, ...]
-    rsh_agent: str
-
-
-def _run(job: _Job) -> tuple[Outcome, int]:
+def _run(job: Job) -> tuple[Outcome, int]:
     """Copy, print the result, and return the result with the exit code."""
 
     def run(hosts: Sequence[str]) -> Outcome:
-        return run_job(job.order, hosts, job.rsh_agent)
+        places = tuple(os.path.join(job.order.target, os.fsencode(host)) for host in hosts) if job.collects else ()
+        return run_job(replace(job.order, places=places), hosts, job.rsh_agent)
 
     try:
         outcome = copy_to_all(job.hosts, run, _complain) if job.order.options.keep_going else run(job.hosts)
@@ -90,11 +76,11 @@ def _run(job: _Job) -> tuple[Outcome, int]:
     if outcome.report is None:
         _complain(outcome.text)
     else:
-        _tell(outcome.report, job.hosts)
+        _tell(outcome.report, job.hosts, "gave" if job.collects else "have")
     return outcome, OK if outcome.ok else FAILED
 
 
-def _tell(report: CopyReport, hosts: Sequence[str]) -> None:
+def _tell(report: CopyReport, hosts: Sequence[str], did: str = "have") -> None:
     """Print one line for the whole, and one for each host that lacks something."""
     failed = [each for each in report.ranks if each.error]
     for each in failed:
@@ -105,7 +91,7 @@ def _tell(report: CopyReport, hosts: Sequence[str]) -> None:
     found = f"; {there:,} were there already" if there > 0 else ""
     packed = f" as {report.travelled:,}" if report.travelled < report.sent else ""
     print(
-        f"{len(report.ranks) - len(failed)} of {len(report.ranks)} hosts have {report.files:,} files, "
+        f"{len(report.ranks) - len(failed)} of {len(report.ranks)} hosts {did} {report.files:,} files, "
         f"{report.nbytes:,} bytes: {report.sent:,} sent{packed} in {report.seconds:.1f} s{speed}{found}"
         f"{_slowest(report, hosts)}"
     )
@@ -131,95 +117,16 @@ def _to_json(outcome: Outcome, hosts: Sequence[str]) -> dict[str, object]:
     return {"ok": outcome.ok, **plain, "hosts": ranks}
 
 
-def _describe(manifest: Manifest, job: _Job) -> None:
+def _describe(manifest: Manifest | None, job: Job) -> None:
+    if manifest is None:
+        print(f"{', '.join(map(shown, job.order.sources))} of each of these hosts, to a directory of its name in")
+        print(f"{shown(job.order.target)}:")
+        print("\n".join(f"  {host}" for host in job.hosts))
+        return
     files = sum(entry.kind != DIRECTORY for entry in manifest.entries)
     print(f"{files:,} files, {manifest.nbytes:,} bytes, to {shown(job.order.target)} on")
     for host in job.hosts:
         print(f"  {host}")
-
-
-def _job(options: argparse.Namespace) -> _Job:
-    """Return the job that the options describe.
-
-    Raises:
-        HostError, ValueError: the options contradict each other, or name no job.
-    """
-    paths: list[str] = options.paths
-    rsh_agent = options.rsh_agent or ""
-    if (
-        options.hosts is None
-        and options.hostfile is None
-        and paths[-1].startswith(":")
-        and (nodes := allocated_hosts())
-    ):
-        hosts, target, paths = tuple(map(Host, nodes)), paths[-1][1:], paths[:-1]
-        rsh_agent = rsh_agent or "srun"
-    elif options.hostfile is not None:
-        if not paths[-1].startswith(":"):
-            raise ValueError("with --hostfile, the last argument is the destination, written as :DEST")
-        hosts, target, paths = listed(None, options.hostfile), paths[-1][1:], paths[:-1]
-    elif options.hosts is not None:
-        named, target = _split(options.hosts)
-        hosts = listed([named], None)
-    else:
-        if ":" in paths[-1][1:] and not os.path.exists(paths[-1]):
-            raise ValueError(f"where to? hosts and destination are an option: -H {shlex.quote(paths[-1])}")
-        raise ValueError(
-            "where to? name hosts and destination, as -H 'h[1-7]:/data/', or --hostfile FILE and :DEST; "
-            "in a Slurm allocation :DEST alone means all of its nodes"
-        )
-    if not paths:
-        raise ValueError("what shall be copied? name a file or a directory")
-    if not target:
-        raise ValueError("the destination is missing after the hosts; expected is HOSTS:DEST")
-    if re.match(r"\d+:", target):
-        raise ValueError(f"{target.partition(':')[0]} ranks on a host have no meaning here; each host gets one copy")
-    if twice := [host.name for host in hosts if host.slots > 1]:
-        raise ValueError(f"{twice[0]} is named twice, or with a number; each host gets one copy")
-    sources = [os.path.join(os.getcwd(), path) for path in paths]  # the ranks start elsewhere
-    copied = Options(**{field.name: getattr(options, field.name) for field in fields(Options)})
-    order = Order(tuple(map(os.fsencode, sources)), os.fsencode(target), copied)
-    return _Job(order, _in_order([host.name for host in hosts]), rsh_agent)
-
-
-def _in_order(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return the hosts with this one first, because the launcher numbers its ranks first.
-
-    Raises:
-        ValueError: two of the hosts are this host.
-    """
-    own = socket.gethostname()
-    here = [host for host in hosts if is_own(host, own)]
-    if len(here) > 1:
-        raise ValueError(f"{here[0]} and {here[1]} are both this host; each host gets one copy")
-    return (*here, *(host for host in hosts if host not in here))
-
-
-def _refuse_itself(listing: Listing, target: str) -> None:
-    """Raise ValueError if a file would be copied onto itself on this host."""
-    there, names = placed(listing.manifest, os.fsencode(below_home(target)))
-    for number, entry in enumerate(listing.manifest.entries):
-        place = listing.place(number)
-        if entry.kind == DIRECTORY and os.path.realpath(there).startswith(os.path.join(os.path.realpath(place), b"")):
-            raise ValueError(f"{shown(place)}: would be copied into itself on this host")
-    for number, name in enumerate(names):
-        path, place = os.path.join(there, name), listing.place(number)
-        if os.path.isfile(path) and os.path.samefile(path, place):
-            raise ValueError(f"{shown(place)}: source and destination are the same file on this host")
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Split a text at its first colon outside of brackets into hosts and destination.
-
-    >>> _split("[fe80::1],h[1-3]:/data/a:b")
-    ('[fe80::1],h[1-3]', '/data/a:b')
-    """
-    depth = 0
-    for at, sign in enumerate(text):
-        depth += (sign == "[") - (sign == "]")
-        if sign == ":" and depth == 0:
-            return text[:at], text[at + 1 :]
-    return text, ""
 
 
 def _slow(text: str) -> float | None:
@@ -245,12 +152,18 @@ def _parser() -> argparse.ArgumentParser:
         _COMMAND,
         _DESCRIPTION,
         _EPILOG,
-        usage="ringcast cp [options] SRC... (-H HOSTS:DEST | --hostfile FILE :DEST | :DEST)",
+        usage="ringcast cp [options] SRC... (-H HOSTS:DEST | --hostfile FILE :DEST | :DEST)\n"
+        "       ringcast cp --collect [options] HOSTS:PATH [:PATH...] DIR",
     )
     add = made.add_argument
     add("paths", nargs="+", metavar="SRC", help="files, or with -r directories")
     add("-H", "--host", dest="hosts", metavar="HOSTS:DEST", help="hosts, as a,b or h[1-50], and the path there")
     add("--hostfile", metavar="FILE", help="hosts from a file, one in each line; the path is the last argument, :DEST")
+    add(
+        "--collect",
+        action="store_true",
+        help="the other way: copy files of each host into a directory of its name in DIR on this host",
+    )
     add("-r", "--recursive", action="store_true", help="copy directories with all that is in them")
     add("-p", "--preserve", action="store_true", help="keep times of changes and all permission bits")
     add(

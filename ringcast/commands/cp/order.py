@@ -20,13 +20,16 @@ class Order:
     """The files to copy, their destination, and the options; names are bytes, as the system has them.
 
     Attributes:
-        secret: the key by which rank 0 signs its announcements; other ranks get neither the key nor `sources`.
+        secret: the key by which rank 0 signs its announcements, which other ranks do not get.
+        places: on rank 0, the directory for the files of each other rank, which are then the ones that have `sources`;
+            (): rank 0 has them.
     """
 
     sources: tuple[bytes, ...]
     target: bytes
     options: Options
     secret: bytes = b""
+    places: tuple[bytes, ...] = ()
 
 
 def line(answer: Answer) -> str:

@@ -1,4 +1,4 @@
-"""Run a rank of `ringcast cp`: rank 0 has the files, reads the order from stdin, and prints progress and report."""
+"""Run a rank of `ringcast cp`. Rank 0 reads the order from stdin, and prints progress and report."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import ringcast
 from ringcast.commands.cp.order import Answer, Order, below_home, line
+from ringcast.transfer.collecting import collect_files
 from ringcast.transfer.copying import copy_files
 from ringcast.transfer.records import Failed, announced
-from ringcast.transfer.report import Progress
+from ringcast.transfer.report import CopyReport, Progress
 from ringcast.transfer.seal import Seal
 from ringcast.wire.codec import decode
 
@@ -26,20 +27,35 @@ def main() -> int:
         if comm.rank == 0:
             own: Order = decode(sys.stdin.buffer.read(), (Order,))
             seal = Seal(public, own.secret)
-            order = announced(comm, 0, Order, lambda: replace(own, sources=(), secret=b""), seal)
-            sources, watch = [os.fsdecode(source) for source in own.sources], _Reporter()
+            announced(comm, 0, Order, lambda: _for_others(own), seal)
+            order, watch = own, _Reporter()
         else:
             seal = Seal(public)
-            order = announced(comm, 0, Order, seal=seal)
-            sources, watch = [], None
-        report = copy_files(comm, sources, below_home(os.fsdecode(order.target)), 0, order.options, watch, seal)
+            order, watch = announced(comm, 0, Order, seal=seal), None
+        sources = [os.fsdecode(source) for source in order.sources]
+        report: CopyReport | None
+        if order.places:
+            targets = [os.fsdecode(place) for place in order.places]
+            report = collect_files(comm, [*map(below_home, sources)], targets, order.options, watch)
+        else:
+            report = copy_files(comm, sources, below_home(os.fsdecode(order.target)), 0, order.options, watch, seal)
     except ringcast.TransferError as error:
         if comm.rank == 0:
             _print(Failed(str(error)))
         return 1
-    if comm.rank == 0:
+    if report is not None and comm.rank == 0:
         _print(report)
     return 0
+
+
+def _for_others(own: Order) -> Order:
+    """Return the part of rank 0's order that the other ranks need: the places of their files are no business of theirs.
+
+    They get the sources only if these are theirs.
+    """
+    if own.places:
+        return replace(own, secret=b"", places=(b"",))
+    return replace(own, sources=(), secret=b"")
 
 
 class _Reporter:
