@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from math import prod
 from typing import Any
@@ -49,6 +50,7 @@ def split_by_host(group: Group) -> Steps[Group | None]:
     return split(group, color_of_host(), 0, "split_by_host")
 
 
+@lru_cache(maxsize=1)  # a rank stays on its host, also where it can open no files any more
 def color_of_host() -> int:
     """Return the colour that the ranks on this host have in common."""
     return int.from_bytes(_digest(host().encode())) >> 1

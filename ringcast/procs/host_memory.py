@@ -80,7 +80,7 @@ def make(nbytes: int, *, alone: bool) -> HostMemory:
         there = "one rank on each host can have such arrays, and bcast works everywhere"
         raise OSError(errno.ENOSYS, f"{sys.platform} has no memfd_create; {there}")
     _check_room(nbytes)
-    file = os.memfd_create("ringcast-array", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    file = _memfd()
     try:
         for start in range(0, nbytes, _AT_ONCE):
             size = min(_AT_ONCE, nbytes - start)
@@ -111,6 +111,13 @@ def open_at(place: Place, nbytes: int) -> HostMemory:
         os.close(file)
         raise OSError(errno.ENOENT, _APART)
     return HostMemory(file, nbytes)
+
+
+def _memfd() -> int:
+    try:
+        return os.memfd_create("ringcast-array", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        raise OSError(error.errno, f"memfd_create: {error.strerror}") from None  # as containers may forbid it
 
 
 def _check_room(nbytes: int) -> None:

@@ -222,7 +222,7 @@ def test_more_than_a_host_has_is_an_error_on_all_ranks_and_nothing_else() -> Non
 FAULTS = {
     "no room": ("", "free_memory", lambda: 100, "only 100 bytes of memory are free"),
     "allocation": ("os", "posix_fallocate", "No space left on device", "No space left on device"),
-    "descriptor": ("os", "memfd_create", "Too many open files", "Too many open files"),
+    "descriptor": ("os", "memfd_create", "Too many open files", "memfd_create: Too many open files"),
     "mapping": ("HostMemory", "mapped", "Cannot allocate memory", "Cannot allocate memory"),
 }
 
