@@ -22,7 +22,7 @@ from ringcast.transfer.places import placed
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to copy: the order for the ranks, and the hosts, of which this one is the first."""
+    """A copy: the order for its ranks, and the hosts; if this one is among them, it is the first."""
 
     order: Order
     hosts: tuple[str, ...]
