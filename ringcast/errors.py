@@ -396,3 +396,37 @@ class SharedMemoryError(RingcastError, MemoryError):
     def __init__(self, rank: int, peer: int, host: str, nbytes: int, cause: str) -> None:
         super().__init__(f"rank {rank}: rank {peer} cannot share {nbytes} bytes of memory on host {host}: {cause}")
         self.rank, self.peer, self.host, self.nbytes, self.cause = rank, peer, host, nbytes, cause
+
+
+class SourceError(TransferError):
+    """A file that hosts read together (`read_file`) cannot be read; every rank raises the same.
+
+    Attributes:
+        source: the name of the file, without user, password and query of a URL.
+        host: the host that met the error; empty where it concerns all of them.
+        rank: the rank that read there; None where it concerns all of them.
+        segment: the bytes that it could not read, as (from, to); None where that is not known.
+        reason: why.
+
+    >>> print(SourceError("s3://b/model.bin", "HTTP 403 Forbidden", "h1", 2, (0, 1000)))
+    s3://b/model.bin: rank 2 (h1) cannot read bytes 0 to 1000: HTTP 403 Forbidden
+    """
+
+    def __init__(
+        self, source: str, reason: str, host: str = "", rank: int | None = None, segment: tuple[int, int] | None = None
+    ) -> None:
+        place = f"rank {rank} ({host}) cannot read " if rank is not None else ""
+        part = f"bytes {segment[0]} to {segment[1]}: " if segment else "it: "
+        super().__init__(f"{source}: {place}{part if place else ''}{reason}")
+        self.source, self.reason, self.host, self.rank, self.segment = source, reason, host, rank, segment
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.reason, self.host, self.rank, self.segment)
+
+
+class SourceChanged(SourceError):
+    """The file has changed while it was read, or hosts see different files under its name.
+
+    >>> issubclass(SourceChanged, SourceError)
+    True
+    """

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from ringcast._util.safe_text import safe_text
 from ringcast.collectives.broadcast import bcast_into
 from ringcast.collectives.stage import check_root
-from ringcast.engine.datatypes import bytes_of
+from ringcast.engine.datatypes import bytes_of, room
 from ringcast.errors import ArgumentError
+from ringcast.ops import Array
 from ringcast.requests.calls import Calls
 
 if TYPE_CHECKING:
@@ -152,3 +156,53 @@ class Files(Calls):
             raise ArgumentError(self._group.endpoint.rank, "fetch", "sha256", expected)
         place = None if target is None else fspath(target)
         return fetch(self, fspath(source), place, sha256.lower() if sha256 else None)  # type: ignore[arg-type]
+
+    def read_file(self, source: str | PathLike[str], *, out: Any = None, connections: int = 4) -> Any:
+        """Return the bytes of a file, of which each host reads a part: of a store, a server, or disks that hosts share.
+
+        One rank of each host reads, by several connections, the next part whenever it has room, so that faster hosts
+        read more; what has come is passed on to all other hosts meanwhile. Parts of a host that fails, that stalls or
+        that is lost are read by others. A path that only some hosts have is read there. Answers that ask for fewer
+        requests (HTTP 429) pause all hosts at once, and halve the requests. Every part is checked: its length, the
+        version of the file, and a checksum of its way.
+
+        Cost: each byte is read once, and received once by every host, at the same time. Memory: 24 MB for each host
+        beside the result.
+
+        Args:
+            source: path; or URL: http, https and file, others by the package fsspec, as "s3://bucket/key". Each rank
+                gives its own, as paths may differ; those of one host read by the lowest rank. Credentials are those of
+                its environment, or of the URL, and never travel.
+            out: None, or any writeable memory of as many bytes, for the result; each rank may give one or not.
+            connections: of each host, 1 to 64.
+
+        Returns:
+            An array of uint8; `out` if that is given.
+
+        Raises:
+            ArgumentError: `connections` or `out` cannot work.
+            TransferError: the `out` of another rank cannot work.
+            SourceError: no host can read the file; alike on all ranks.
+            SourceChanged: it changed meanwhile, or hosts see different files; alike on all ranks.
+
+        >>> bytes(comm.read_file("/dev/null"))
+        b''
+        """
+        from ringcast.transfer.read_once import read_file  # http, ssl and threads: if needed
+
+        self._check("read_file")
+        rank = self._group.endpoint.rank
+        if not (isinstance(connections, int) and 1 <= connections <= 64):
+            raise ArgumentError(rank, "read_file", "connections", f"expected 1 to 64, got {safe_text(connections)}")
+        return read_file(self, fspath(source), connections, partial(_room, rank, out))  # type: ignore[arg-type]
+
+
+def _room(rank: int, out: Any, size: int) -> tuple[Any, memoryview, bool]:
+    """Return the result of `read_file`, its bytes, and whether the ranks of a host share it."""
+    if out is None:
+        made: Array = room(rank, "read_file", (size,), np.dtype(np.uint8), "source")
+        return made, made.data, False
+    line = bytes_of(rank, "read_file", out, writes=True)
+    if len(line) != size:
+        raise ArgumentError(rank, "read_file", "out", f"expected {size:,} bytes, as the source has, got {len(line):,}")
+    return out, line.data, False

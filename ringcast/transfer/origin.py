@@ -81,10 +81,10 @@ def name_of(source: str) -> str:
     Raises:
         TransferError: the source names no file.
     """
-    url = _url(source)
+    url = url_of(source)
     name = os.path.basename(source if url is None else unquote(url.path.rpartition("/")[2]))
     if name in ("", ".", "..") or "\0" in name:
-        raise TransferError(f"{_shown(source)}: this names no file")
+        raise TransferError(f"{shown(source)}: this names no file")
     return name
 
 
@@ -95,18 +95,18 @@ def opened(source: str) -> Iterator[Origin]:
     Raises:
         TransferError: there is no such file, or it cannot be read.
     """
-    url = _url(source)
+    url = url_of(source)
     if url is None or url.scheme == "file":
         with _file(source if url is None else url2pathname(url.path)) as origin:
             yield origin
     else:
-        with _naming(_shown(source)):
+        with _naming(shown(source)):
             response = _opener().open(_request(url), timeout=SILENCE)
         with response:
-            yield _answer(_shown(source), response)
+            yield _answer(shown(source), response)
 
 
-def _url(source: str) -> SplitResult | None:
+def url_of(source: str) -> SplitResult | None:
     """Return the parts of a URL; None for a path."""
     scheme, colon, _ = source.partition("://")
     if not colon:
@@ -125,23 +125,33 @@ def _url(source: str) -> SplitResult | None:
     return url
 
 
-def _shown(source: str) -> str:
+def shown(source: str) -> str:
     """Return the source for messages, without user, password and query of a URL."""
-    url = _url(source)
+    url = url_of(source)
     if url is None:
         return printable(source)
     return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}{'?…' if url.query else ''}"
 
 
+def open_file(path: str) -> tuple[int, os.stat_result]:
+    """Open a regular file to be read, and return its descriptor and status.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    # Without O_NONBLOCK the open of a pipe without a writer would wait for ever.
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(file)
+        raise OSError(0, "no file; comm.bcast_file copies directories")
+    return file, status
+
+
 @contextmanager
 def _file(path: str) -> Iterator[Origin]:
     with _naming(printable(path)):
-        # Without O_NONBLOCK the open of a pipe without a writer would wait for ever.
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(file)
-            raise OSError(0, "no file; comm.bcast_file copies directories")
+        file, status = open_file(path)
     with open(file, "rb", buffering=0) as stream:
         yield Origin(
             printable(path), status.st_size, _in_range(status.st_mtime_ns), stream, stat.S_IMODE(status.st_mode)
@@ -193,13 +203,13 @@ def _naming(name: str) -> Iterator[None]:
             reason = f"HTTP {error.code} {http.client.responses.get(error.code, '')}".rstrip()
         raise TransferError(f"{name}: {reason}") from None  # a cause could show the URL of a redirection
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last one of a redirect
-        raise TransferError(f"{name}: {_reason(error)}") from None
+        raise TransferError(f"{name}: {reason_of(error)}") from None
 
 
-def _reason(error: object) -> str:
+def reason_of(error: object) -> str:
     """Return the reason of an error as text; text from the server is cut, and control characters become escapes."""
     if isinstance(error, URLError):
-        return _reason(error.reason)
+        return reason_of(error.reason)
     if isinstance(error, TimeoutError):
         return f"no answer within {SILENCE:g} s"
     if isinstance(error, http.client.IncompleteRead):

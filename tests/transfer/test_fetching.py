@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -289,23 +287,6 @@ def test_a_server_that_falls_silent_is_given_up(
         assert failed(2, f"{site.root}/x", tmp_path) == f"{site.root}/x: no answer within 0.2 s"
     finally:
         over.set()
-
-
-@pytest.fixture
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a certificate of 127.0.0.1 with its key, which it has signed itself."""
-    file = tmp_path_factory.mktemp("tls") / "cert.pem"
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(file)]
-    subprocess.run(
-        ["openssl", "req", "-x509", *key, "-out", f"{file}.crt", *names],
-        check=True,
-        capture_output=True,
-        timeout=patience(60),
-    )
-    with file.open("ab") as both, open(f"{file}.crt", "rb") as public:
-        shutil.copyfileobj(public, both)
-    return file
 
 
 @pytest.mark.parametrize("trusted", [False, True])

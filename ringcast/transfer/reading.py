@@ -1,0 +1,222 @@
+"""Read segments of a source on this host, by a thread for each connection, straight into the memory of the result."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import closing
+
+from ringcast._util.dataclass import dataclass
+from ringcast.transfer.ranges import Range, Ranges
+from ringcast.transfer.shares import Report, Turn
+from ringcast.transfer.sources.base import Busy, Changed, Connection, Interrupted, Source, Trouble, Unreadable
+
+TRIES = 5  # of a connection without a byte between them
+BACKOFF = 0.1  # seconds after the first of them; twice as long after each further one
+MOST_RANGES = 24  # in a report
+_LONGEST_PAUSE = 600.0  # seconds; a server that asks for more is given up
+_AGAIN = 0.05  # seconds
+_PAUSE = 1.0  # seconds, where the server does not say
+
+
+@dataclass(slots=True, eq=False)
+class _Segment:
+    position: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why this host reads no more: the reason, the segment, and whether the source has changed."""
+
+    reason: str
+    segment: Range | None
+    changed: bool
+
+
+class Reading:
+    """Threads that read what they are given; the main thread takes reports and passes on the turns."""
+
+    def __init__(self, source: Source, memory: memoryview, connections: int) -> None:
+        self._source, self._memory = source, memory
+        self.problem: Problem | None = None
+        self._ready = Ranges()  # read, and not passed on yet
+        self._waiting: deque[_Segment] = deque()
+        self._under_way: list[_Segment] = []
+        self._connections: set[Connection] = set()
+        self._requests = connections
+        self._heard = time.monotonic()  # when the last byte came, or the first segment
+        self._resume = 0.0  # no request before this time
+        self._epoch = self._refused = 0
+        self._pause = 0.0  # seconds, which a server asks for and others have not heard yet
+        self._closed = False
+        self._lock = threading.Condition()
+        self._wake = threading.Event()  # of threads that wait before their next try
+        self._threads: list[threading.Thread] = []
+
+    def report(self, room: int, patience: float) -> Report:
+        """Return the news, at most `room` bytes of it; wait until there are some, `patience` seconds at most."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._ready or self._pause or self.problem is not None, patience)
+            ready: list[Range] = []
+            length = 0
+            for start, stop in self._ready:
+                if length >= room or len(ready) == MOST_RANGES:
+                    break
+                ready.append((start, min(stop, start + room - length)))
+                length += ready[-1][1] - start
+            pause, self._pause = self._pause, 0.0
+            stalled = time.monotonic() - max(self._heard, self._resume)
+            gone = self.problem is not None
+            busy = self._waiting or self._under_way
+            return Report(
+                tuple(ready), int(1000 * max(stalled, 0.0)) if busy else 0, int(1000 * pause), self._refused, gone
+            )
+
+    def passed_on(self, ready: Sequence[Range]) -> None:
+        """Forget bytes of a report, which others have by now."""
+        with self._lock:
+            for each in ready:
+                self._ready.remove(each)
+
+    def has(self, ready: Sequence[Range]) -> None:
+        """Pass on bytes that are in the memory already."""
+        with self._lock:
+            for each in ready:
+                self._ready.add(each)
+
+    def take(self, turn: Turn, me: int) -> None:
+        """Do what a turn says."""
+        with self._lock:
+            if turn.pause:
+                self._resume = max(self._resume, time.monotonic() + turn.pause / 1000)
+            self._epoch, self._requests = turn.epoch, turn.requests[me]
+            for each in turn.taken[me]:
+                self._drop(each)
+            if turn.given[me]:
+                if not (self._waiting or self._under_way):
+                    self._heard = time.monotonic()
+                self._waiting += [_Segment(*each) for each in turn.given[me]]
+                self._start()
+            self._lock.notify_all()
+
+    def close(self) -> None:
+        """End all threads."""
+        with self._lock:
+            self._closed = True
+            self._wake.set()
+            self._lock.notify_all()
+        for thread in self._threads:
+            while thread.is_alive():
+                self._interrupt()  # again: it may have begun another request after the first time
+                thread.join(_AGAIN)
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            for connection in self._connections:
+                connection.interrupt()
+
+    def _drop(self, taken: Range) -> None:
+        for segment in self._under_way:
+            if taken[0] <= segment.position < taken[1]:
+                segment.stop = segment.position
+        self._waiting = deque(each for each in self._waiting if not taken[0] <= each.position < taken[1])
+
+    def _start(self) -> None:
+        while len(self._threads) < self._requests and not (self._closed or self.problem):
+            thread = threading.Thread(target=self._run, args=(len(self._threads),), name="ringcast reader", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    # In the threads.
+
+    def _run(self, number: int) -> None:
+        with closing(self._source.connect()) as connection:
+            with self._lock:
+                self._connections.add(connection)
+            try:
+                while (segment := self._next(number, connection)) is not None:
+                    self._read(connection, segment)
+                    with self._lock:
+                        self._under_way.remove(segment)
+                        if segment.position < segment.stop and not self.problem:
+                            self._waiting.appendleft(segment)
+            except Exception as error:  # whatever it is: the main thread waits
+                self._fail(Unreadable(f"{type(error).__name__}: {error}"), None)
+            finally:
+                with self._lock:
+                    self._connections.discard(connection)
+
+    def _next(self, number: int, connection: Connection) -> _Segment | None:
+        """Return the next segment when it may be read; None at the end."""
+        with self._lock:
+            while not (self._closed or self.problem):
+                wait = self._resume - time.monotonic()
+                if number >= self._requests:
+                    connection.close()  # servers count connections, too
+                elif self._waiting and wait <= 0:
+                    segment = self._waiting.popleft()
+                    self._under_way.append(segment)
+                    return segment
+                self._lock.wait(wait if self._waiting and wait > 0 else None)
+            return None
+
+    def _read(self, connection: Connection, segment: _Segment) -> None:
+        """Read a segment, by several tries; leave the rest of it where a server wants a pause, or after a problem."""
+        tries = 0
+        while segment.position < segment.stop and not (self._closed or self.problem):
+            before, epoch = segment.position, self._epoch
+            try:
+                self._read_once(connection, segment)
+            except Busy as error:
+                self._refuse(error, epoch, segment)
+                return
+            except Interrupted as error:
+                tries = 1 if segment.position > before else tries + 1
+                if tries == TRIES:
+                    self._fail(error, segment)
+                    return
+                self._wake.wait(BACKOFF * 2 ** (tries - 1))
+            except Trouble as error:
+                self._fail(error, segment)
+                return
+
+    def _read_once(self, connection: Connection, segment: _Segment) -> None:
+        start = segment.position
+        steps = connection.read(start, self._memory[start : segment.stop])
+        with closing(steps):  # type: ignore[type-var]  # a generator
+            for length in steps:
+                with self._lock:
+                    self._heard = time.monotonic()
+                    self._ready.add((start, start + length))
+                    start += length
+                    segment.position = max(segment.position, min(start, segment.stop))
+                    self._lock.notify_all()
+                    if start >= segment.stop:
+                        return
+
+    def _refuse(self, error: Busy, epoch: int, segment: _Segment) -> None:
+        seconds = _PAUSE if error.after is None else error.after
+        if seconds > _LONGEST_PAUSE:
+            self._fail(Unreadable(f"{error.reason}, and to ask again after {seconds:,.0f} s"), segment)
+            return
+        with self._lock:
+            self._pause, self._refused = max(seconds, 0.001), epoch
+            self._resume = max(self._resume, time.monotonic() + seconds)
+            self._lock.notify_all()
+
+    def _fail(self, error: Trouble, segment: _Segment | None) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            changed = isinstance(error, Changed)
+            if self.problem is None or (changed and not self.problem.changed):
+                part = None if segment is None else (segment.position, segment.stop)
+                self.problem = Problem(error.reason, part, changed)
+            self._waiting.clear()
+            self._wake.set()
+            self._lock.notify_all()
+            for connection in self._connections:
+                connection.interrupt()

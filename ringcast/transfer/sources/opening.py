@@ -1,0 +1,51 @@
+"""Open a source by its name: a path, an http(s) or file URL, or a URL that fsspec knows."""
+
+from __future__ import annotations
+
+from urllib.request import url2pathname
+
+from ringcast._util.printable import printable
+from ringcast.errors import TransferError
+from ringcast.transfer.origin import shown, url_of
+from ringcast.transfer.sources.base import Source, Unreadable, without_secrets
+
+_OWN = ("http", "https", "file")
+
+
+def open_source(source: str) -> Source:
+    """Open a source.
+
+    Raises:
+        Trouble: it cannot be opened here.
+    """
+    scheme, colon, _ = source.partition("://")
+    if colon and scheme.lower() not in _OWN:
+        from ringcast.transfer.sources.remote import RemoteSource  # fsspec: if needed
+
+        return RemoteSource(source)
+    try:
+        url = url_of(source)
+    except TransferError as error:
+        raise Unreadable(str(error).partition(": ")[2]) from None
+    if url is not None and url.scheme != "file":
+        from ringcast.transfer.sources.http import HttpSource  # http and ssl: if needed
+
+        return HttpSource(source)
+    from ringcast.transfer.sources.local import LocalSource
+
+    return LocalSource(source if url is None else url2pathname(url.path))
+
+
+def name_for_people(source: str) -> str:
+    """Return the name of a source in messages, without user, password and query.
+
+    >>> name_for_people("s3://key:secret@bucket/model.bin?token=1")
+    's3://bucket/model.bin?…'
+    """
+    scheme, colon, _ = source.partition("://")
+    if not colon:
+        return printable(source)
+    try:
+        return shown(source) if scheme.lower() in _OWN else without_secrets(printable(source))
+    except TransferError:
+        return f"{printable(scheme)}://…"

@@ -1,0 +1,165 @@
+"""A store in a thread: one file by http, in parts, with limits of rate and of connections, and faults on demand.
+
+As a program it serves zeros for benchmarks: `store.py PORT BYTES RATE MOST`; a rate of 0 is none, as is a number of 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ssl import SSLContext
+from typing import Any
+
+BLOCK = 1 << 14
+
+
+class Store:
+    """One file. `asked` has the ranges of all requests, `headers` their headers, `busiest` the most connections.
+
+    Attributes:
+        rate: bytes that a connection gets in a second.
+        most: connections at a time; a further one gets HTTP 429 with `after` as Retry-After.
+        faults: functions that answer the next requests: `fault(handler, start, stop)`, True if that was the answer.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.etag, self.changed = data, '"1"', "Sun, 09 Sep 2001 01:46:40 GMT"
+        self.rate: float | None = None
+        self.most: int | None = None
+        self.after: str | None = "0"
+        self.faults: list[Callable[[Handler, int, int], bool]] = []
+        self.always: Callable[[Handler, int, int], bool] = lambda *_: False
+        self.asked: list[tuple[int, int]] = []
+        self.headers: list[dict[str, str]] = []
+        self.refused = self.busiest = 0
+        self.open: set[int] = set()
+        self.lock = threading.Lock()
+        self.ended = threading.Event()  # wakes what stalls
+        self.root = ""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    store: Store
+    numbers = itertools.count()
+
+    def setup(self) -> None:
+        super().setup()
+        self.number = next(self.numbers)
+        with self.store.lock:
+            self.store.open.add(self.number)
+            self.store.busiest = max(self.store.busiest, len(self.store.open))
+
+    def finish(self) -> None:
+        with self.store.lock:
+            self.store.open.discard(self.number)
+        super().finish()
+
+    def do_GET(self) -> None:
+        store = self.store
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        start, stop = (int(found[1]), min(int(found[2]) + 1, len(store.data))) if found else (0, len(store.data))
+        with store.lock:
+            store.asked.append((start, stop))
+            store.headers.append({"path": self.path, **self.headers})
+            fault = store.faults.pop(0) if store.faults else store.always
+            full = store.most is not None and sorted(store.open).index(self.number) >= store.most
+            store.refused += full
+        if full:
+            self.refuse(429, store.after)
+        elif not fault(self, start, stop):
+            self.part(start, stop)
+
+    def refuse(self, status: int, after: str | None = None) -> None:
+        """Answer with an error, and close the connection."""
+        self.send_response(status)
+        if after is not None:
+            self.send_header("Retry-After", after)
+        self.send_header("Content-Length", "0")
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def part(self, start: int, stop: int, **other: str | int) -> None:
+        """Send a part; `other` headers replace the right ones, `status` the status, `bytes` the number of bytes."""
+        store = self.store
+        condition = self.headers.get("If-Match", store.etag), self.headers.get("If-Unmodified-Since", store.changed)
+        if condition != (store.etag, store.changed):
+            self.refuse(412)
+            return
+        if start >= len(store.data):
+            self.send_response(416)
+            headers: dict[str, Any] = {"Content-Range": f"bytes */{len(store.data)}", "Content-Length": 0}
+            stop = start
+        else:
+            self.send_response(int(other.pop("status", 206)))
+            headers = {
+                "Content-Range": f"bytes {start}-{stop - 1}/{len(store.data)}",
+                "Content-Length": stop - start,
+                "ETag": store.etag,
+                "Last-Modified": store.changed,
+            }
+        length = int(other.pop("bytes", stop - start))
+        for name, value in {**headers, **{name.replace("_", "-"): value for name, value in other.items()}}.items():
+            if value != "":
+                self.send_header(name, str(value))
+        self.end_headers()
+        self.body(store.data[start : start + length])
+        if length != stop - start:
+            self.close_connection = True
+
+    def body(self, data: bytes) -> None:
+        """Send bytes at the rate of a connection."""
+        began, rate = time.monotonic(), self.store.rate
+        for at in range(0, len(data), BLOCK):
+            if rate is not None:
+                self.store.ended.wait(max(0.0, began + at / rate - time.monotonic()))
+            self.wfile.write(data[at : at + BLOCK])
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False
+    request_queue_size = 128
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of clients that went away."""
+
+
+@contextmanager
+def store(data: bytes, tls: SSLContext | None = None) -> Iterator[Store]:
+    """Serve a file, by TLS if there is a context for that."""
+    made = Store(data)
+    handler = type("Handler", (Handler,), {"store": made})
+    with _Server(("127.0.0.1", 0), handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        made.root = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.ended.set()
+            server.shutdown()
+            thread.join()
+
+
+def main(port: int, size: int, rate: float, most: int) -> None:
+    made = Store(bytes(size))
+    made.rate, made.most, made.after = rate or None, most or None, "1"
+    with _Server(("0.0.0.0", port), type("Handler", (Handler,), {"store": made})) as server:
+        print("ready", flush=True)
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
