@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ringcast import collectives
 from ringcast._util.safe_text import safe_text
 from ringcast.collectives.broadcast import bcast_into
 from ringcast.collectives.stage import check_root
 from ringcast.engine.datatypes import bytes_of, room
-from ringcast.errors import ArgumentError
+from ringcast.errors import ArgumentError, SharedMemoryError
 from ringcast.ops import Array
 from ringcast.requests.calls import Calls
 
@@ -157,7 +158,9 @@ class Files(Calls):
         place = None if target is None else fspath(target)
         return fetch(self, fspath(source), place, sha256.lower() if sha256 else None)  # type: ignore[arg-type]
 
-    def read_file(self, source: str | PathLike[str], *, out: Any = None, connections: int = 4) -> Any:
+    def read_file(
+        self, source: str | PathLike[str], *, out: Any = None, connections: int = 4, shared: bool = True
+    ) -> Any:
         """Return the bytes of a file, of which each host reads a part: of a store, a server, or disks that hosts share.
 
         One rank of each host reads, by several connections, the next part whenever it has room, so that faster hosts
@@ -173,20 +176,22 @@ class Files(Calls):
             source: path; or URL: http, https and file, others by the package fsspec, as "s3://bucket/key". Each rank
                 gives its own, as paths may differ; those of one host read by the lowest rank. Credentials are those of
                 its environment, or of the URL, and never travel.
-            out: None, or any writeable memory of as many bytes, for the result; each rank may give one or not.
+            out: any writeable memory of as many bytes, for the result, on all ranks; None: a new array.
             connections: of each host, 1 to 64.
+            shared: whether the ranks of a host get one new array (`shared_array`), or each its own. Equal on all ranks.
 
         Returns:
             An array of uint8; `out` if that is given.
 
         Raises:
             ArgumentError: `connections` or `out` cannot work.
+            SharedMemoryError: there is no room for a shared array.
             TransferError: the `out` of another rank cannot work.
             SourceError: no host can read the file; alike on all ranks.
             SourceChanged: it changed meanwhile, or hosts see different files; alike on all ranks.
 
-        >>> bytes(comm.read_file("/dev/null"))
-        b''
+        >>> comm.read_file("/etc/hostname").dtype
+        dtype('uint8')
         """
         from ringcast.transfer.read_once import read_file  # http, ssl and threads: if needed
 
@@ -194,11 +199,20 @@ class Files(Calls):
         rank = self._group.endpoint.rank
         if not (isinstance(connections, int) and 1 <= connections <= 64):
             raise ArgumentError(rank, "read_file", "connections", f"expected 1 to 64, got {safe_text(connections)}")
+        if out is None and shared:
+            return read_file(self, fspath(source), connections, self._shared_room)  # type: ignore[arg-type]
         return read_file(self, fspath(source), connections, partial(_room, rank, out))  # type: ignore[arg-type]
+
+    def _shared_room(self, size: int) -> tuple[Any, memoryview, bool]:
+        """Return an array that the ranks of a host share, its bytes, and that they share it; all ranks call this."""
+        made = self._call(collectives.shared_memory.shared_array(self._group, size, np.uint8, None), None)
+        if isinstance(made, SharedMemoryError):
+            raise made
+        return made, made.data, True
 
 
 def _room(rank: int, out: Any, size: int) -> tuple[Any, memoryview, bool]:
-    """Return the result of `read_file`, its bytes, and whether the ranks of a host share it."""
+    """Return the result of a rank, its bytes, and that no other rank shares it."""
     if out is None:
         made: Array = room(rank, "read_file", (size,), np.dtype(np.uint8), "source")
         return made, made.data, False

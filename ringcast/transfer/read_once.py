@@ -13,16 +13,26 @@ from __future__ import annotations
 
 import socket
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from typing import Any, Protocol, Self
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringcast._util.dataclass import dataclass
-from ringcast.errors import ArgumentError, PeerFailed, Revoked, RingcastError, SourceChanged, SourceError, TransferError
+from ringcast.errors import (
+    ArgumentError,
+    PeerFailed,
+    Revoked,
+    RingcastError,
+    SharedMemoryError,
+    SourceChanged,
+    SourceError,
+    TransferError,
+)
 from ringcast.ops import Array
 from ringcast.procs.colocation import host
 from ringcast.transfer import records
@@ -39,6 +49,8 @@ ROUND = 24 << 20  # bytes of a round at most: the memory beside the result
 _SHORTEST_ROUND, _FIRST_ROUND = 1 << 20, 4 << 20
 _ROUND_TIME = 0.25  # seconds, in which a pause or a lost reader is noticed
 _OPENING = 5  # tries to open the source
+_ALIKE = TransferError, ArgumentError, SharedMemoryError  # errors that all ranks raise at the same place
+_REFUSED = "the server refuses all requests, again and again"
 _DAMAGED = "its bytes have changed on the way between two hosts"
 
 Bytes = NDArray[np.uint8]
@@ -71,13 +83,15 @@ class Standing:
     error: str
     there: tuple[Count, ...]  # start, stop, start, stop, …
     name: str  # of the host
+    source: str  # its name there
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The size of the source, or the error that all ranks raise."""
+    """The size of the source, or the error that all ranks raise, with the name that the source has where it was met."""
 
     size: Count
+    source: str
     error: str = ""
     changed: bool = False
     host: str = ""
@@ -127,11 +141,11 @@ class _Teams:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         for part in self.near, self.readers:
             if part is not None:
-                if error is not None and not isinstance(error, TransferError | ArgumentError):
+                if error is not None and not isinstance(error, _ALIKE):
                     with suppress(RingcastError):
                         part.revoke()
                 part.__exit__(None, None, None)
-        if error is not None and not isinstance(error, TransferError | ArgumentError):
+        if error is not None and not isinstance(error, _ALIKE):
             self._comm.revoke()
 
 
@@ -140,6 +154,7 @@ class _Read:
 
     def __init__(self, source: str, connections: int, room: Callable[[int], tuple[Array, memoryview, bool]]) -> None:
         self._name, self._connections, self._room = source, connections, room
+        self._shown = brief(name_for_people(source))
         self._source: Source | None = None
         self._result: tuple[Array, memoryview, bool] | None = None
         self._there = Ranges()  # bytes of the result that are there
@@ -162,7 +177,7 @@ class _Read:
             outcome = None
             if teams.readers is not None:
                 outcome = self._read(teams.readers, standings, memory)
-            found = announced(teams.near, 0, Outcome, lambda: outcome or Outcome(0))
+            found = announced(teams.near, 0, Outcome, lambda: outcome or Outcome(0, ""))
             self._raise(found)
             if not shared:
                 teams.near.bcast_into(memory, 0)
@@ -182,7 +197,7 @@ class _Read:
             try:
                 self._result = self._room(size)
             except ArgumentError as error:
-                wrong = error
+                wrong = error  # a SharedMemoryError all ranks have
         fits = np.asarray(comm.allgather(np.int64(wrong is None)))
         if wrong is not None:
             raise wrong
@@ -194,14 +209,14 @@ class _Read:
     def _standing(self) -> Standing:
         """Open the source, and return how this host sees it."""
         there = tuple(place for each in self._there for place in each)
+        size, version, error, missing = 0, b"", "", False
         try:
             if self._source is None:
                 self._source = _opened(self._name)
-            return Standing(
-                self._source.size, self._source.version.encode()[: records.LONGEST], False, "", there, _hostname()
-            )
-        except Trouble as error:
-            return Standing(0, b"", isinstance(error, Missing), brief(error.reason), there, _hostname())
+            size, version = self._source.size, self._source.version.encode()[: records.LONGEST]
+        except Trouble as trouble:
+            error, missing = brief(trouble.reason), isinstance(trouble, Missing)
+        return Standing(size, version, missing, error, there, _hostname(), self._shown)
 
     def _opened(self, readers: Ranks | None, standings: Sequence[Standing]) -> Outcome:
         """Return the size of the file, if any host can read it and all see the same one."""
@@ -209,20 +224,20 @@ class _Read:
         usable = [(number, each) for number, each in enumerate(standings) if not each.error]
         if not usable:
             number, wrong = next(((n, s) for n, s in enumerate(standings) if not s.missing), (0, standings[0]))
-            return Outcome(0, wrong.error, False, wrong.name, readers.members[number])
+            return Outcome(0, wrong.source, wrong.error, False, wrong.name, readers.members[number])
         first = usable[0][1]
         for number, each in usable:
             if (each.size, each.version) != (first.size, first.version):
                 facts = f"{first.name} sees {first.size:,} bytes, and this host {each.size:,}"
                 reason = f"{facts}, of another version (time of change, content or ETag)"
-                return Outcome(0, brief(reason), True, each.name, readers.members[number])
-        return Outcome(first.size)
+                return Outcome(0, each.source, brief(reason), True, each.name, readers.members[number])
+        return Outcome(first.size, first.source)
 
     def _raise(self, outcome: Outcome) -> None:
         if outcome.error:
             kind = SourceChanged if outcome.changed else SourceError
             segment = (outcome.segment[0], outcome.segment[1]) if len(outcome.segment) == 2 else None
-            raise kind(name_for_people(self._name), brief(outcome.error), brief(outcome.host), outcome.rank, segment)
+            raise kind(brief(outcome.source), brief(outcome.error), brief(outcome.host), outcome.rank, segment)
 
     # The rounds, which all readers take together.
 
@@ -239,7 +254,7 @@ class _Read:
         finally:
             if reading is not None:
                 reading.close()
-        return _verdict(readers, problem, rounds.done, len(memory))
+        return _verdict(readers, problem, rounds.done, Outcome(len(memory), self._shown))
 
     def _shares(self, standings: Sequence[Standing], size: int) -> Shares:
         everywhere = Ranges([(0, size)])
@@ -328,7 +343,7 @@ class _Rounds:
             _gather(self._data, sent[self._me], parts[self._me])
             self._readers.allgatherv(parts[self._me], counts, out=whole)
             for number, (part, ranges) in enumerate(zip(parts, sent, strict=True)):
-                self._sums[number] = zlib.crc32(part.data)
+                self._sums[number] = crc32(part.data)
                 if number != self._me:
                     _scatter(part, ranges, self._data)
             speed = total / max(time.monotonic() - began, 1e-6)
@@ -382,20 +397,24 @@ def _scatter(part: Bytes, ranges: Sequence[Range], data: Bytes) -> None:
         at += stop - start
 
 
-def _verdict(readers: Ranks, problem: Problem | None, done: bool, size: int) -> Outcome:
+def _verdict(readers: Ranks, problem: Problem | None, done: bool, mine: Outcome) -> Outcome:
     """Return the outcome of the rounds: if not all is there, or it has changed, the first error that says why."""
-    mine = Outcome(size)
     if problem is not None:
-        segment = problem.segment or ()
         mine = Outcome(
-            size, brief(problem.reason), problem.changed, _hostname(), readers.members[readers.rank], segment
+            mine.size,
+            mine.source,
+            brief(problem.reason),
+            problem.changed,
+            _hostname(),
+            readers.members[readers.rank],
+            problem.segment or (),
         )
     found = exchanged(readers, mine)
     wrong = [each for each in found if each.error]
     changed = [each for each in wrong if each.changed]
     if changed or (wrong and not done):
         return (changed or wrong)[0]
-    return Outcome(size) if done else Outcome(size, "the server refuses all requests, again and again")
+    return replace(found[0], error="") if done else replace(found[0], error=_REFUSED)
 
 
 def _opened(name: str) -> Source:

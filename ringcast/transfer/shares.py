@@ -48,7 +48,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What follows from the reports, by reader.
+    """The decisions that follow from the reports, by reader.
 
     Attributes:
         sent: bytes that each passes on now, each byte by one reader only.

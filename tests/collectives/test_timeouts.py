@@ -53,6 +53,7 @@ CALLS: dict[str, Call] = {
 NOT_CALLS = {
     "bcast_file",
     "fetch",
+    "read_file",
     "iprobe",
     "explain",
     "finalize",
