@@ -5,7 +5,7 @@ All of them make the same `Call`, as any kind of send meets any kind of receive:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -128,12 +128,23 @@ def correspondent(group: Group, rank: int) -> Correspondent | None:
 def received(
     group: Group, name: str, op: Operation, source: int, tag: int, out: Array | None, status: Status | None
 ) -> Steps[Any]:
-    """Receive a message in an operation that was predicted; `source` is a rank of the job."""
+    """Receive a message in an operation that was predicted, and await the reader of what it has lent.
+
+    `source` is a rank of the job.
+    """
     group.endpoint.adopt(op)
     message = SelfDescribing(out)
-    yield Exchange(op, None, [], False, source, message, tag)
+    yield Exchange(op, None, [], False, source, message, tag, settle=True)
     group.endpoint.end(op)
     return _received(group, name, message, out, status)
+
+
+def settled(group: Group, op: Operation, result: Callable[[], Any]) -> Steps[Any]:
+    """Await the reader of what a predicted operation has lent, and return the result of the call."""
+    group.endpoint.adopt(op)
+    yield Exchange(op, None, [], False, None, None, settle=True)
+    group.endpoint.end(op)
+    return result()
 
 
 def failed(group: Group, op: Operation, error: BaseException) -> Steps[None]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ringcast.engine.correspondent import FRAMES
+from ringcast.engine.correspondent import FRAMES, MOST
 from ringcast.engine.datatypes import Described, described, dtype_name, parse_dtype
 from ringcast.engine.objects import decode, encode, new_frame, pack_record, unpack_record
 from ringcast.ops import Array
@@ -23,6 +23,7 @@ from ringcast.wire.joined import join, prefix
 
 _OBJECT = memoryview(pack_record({"kind": "object"}))
 _SIZES = struct.Struct(f"<{FRAMES}I")
+_OFFERED = struct.Struct(f"<{FRAMES}Q")
 _RECORD = SIZE + prefix(FRAMES)  # where the record begins in such a message
 _LONGEST = 1024  # bytes of a record that is kept: peers choose it
 
@@ -120,7 +121,7 @@ def _packed(description: Described) -> memoryview:
     return memoryview(pack_record(description.record))
 
 
-# Messages that go at once, as lanes have them: header and joined frames in one.
+# Messages that go at once, as lanes have them: header and joined frames in one; and larger ones, as lanes offer them.
 
 
 def at_once(value: Any) -> bytes | None:
@@ -134,6 +135,21 @@ def at_once(value: Any) -> bytes | None:
 def in_one(frames: Sequence[memoryview]) -> bytes | None:
     """Return frames as the joined ones of a message that goes at once; None if it does not."""
     return join(frames) if len(frames) == FRAMES and sum(map(len, frames)) <= EAGER_LIMIT else None
+
+
+def in_two(value: Any) -> tuple[bytes, Array] | None:
+    """Return the record and the items of a C-contiguous array; None for any other value."""
+    if type(value) is not np.ndarray or not value.flags.c_contiguous:
+        return None
+    record = _record(value.dtype, value.shape)
+    return None if record is None else (record, value)
+
+
+@lru_cache(maxsize=256)
+def _record(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | None:
+    """Return the record of a C-contiguous array; None if it is none."""
+    known = described(np.empty(shape, dtype))
+    return None if known is None else bytes(_packed(known[0]))
 
 
 @lru_cache(maxsize=256)
@@ -183,17 +199,56 @@ def opened(message: bytes, out: Array | None, *, objects: bool) -> Opened | None
     if start + count != len(message):
         return None
     record = message[_RECORD:start]
+    understood, known = _understood(record, count, out, objects=objects)
+    return Opened(message, known, start, count) if understood else None
+
+
+class Offered(NamedTuple):
+    """A message that is offered: what its record says, and memory for its data, of this size."""
+
+    known: Described | None  # None: a Python object
+    memory: Any
+    nbytes: int
+
+    def value(self, out: Array | None) -> Any:
+        """Return the value, whose data have come.
+
+        Raises:
+            BaseException: of unpickling.
+        """
+        known, memory = self.known, self.memory
+        if known is None:
+            return decode([memory])
+        if out is not None:
+            return out
+        array = memory if known.order == "C" else memory.T
+        return array[()] if known.kind == "scalar" else array
+
+
+def offered(message: bytes, out: Array | None, *, objects: bool) -> Offered | None:
+    """Return a message that is offered, of which there are header, sizes and record; None as of `opened`."""
+    record, (_, count) = message[SIZE + _OFFERED.size :], _OFFERED.unpack_from(message, SIZE)
+    understood, known = _understood(record, count, out, objects=objects)
+    if not understood or count > MOST:
+        return None
+    if known is None:
+        return Offered(None, new_frame(count), count)
+    if out is not None:
+        return Offered(known, out, count)
+    return Offered(known, np.empty(known.shape if known.order == "C" else known.shape[::-1], known.dtype), count)
+
+
+def _understood(record: bytes, count: int, out: Array | None, *, objects: bool) -> tuple[bool, Described | None]:
+    """Return whether a value of `count` bytes with this record can be taken, and what it is; None: an object."""
     if record == _OBJECT:
-        return Opened(message, None, start, count) if out is None and objects else None
-    known = _known(record)
-    if known is None or known[1] != count:
-        return None
-    description = known[0]
-    if out is not None and not (
-        description.shape == out.shape and description.order == "C" and description.dtype == out.dtype
-    ):
-        return None
-    return Opened(message, description, start, count)
+        return out is None and objects, None
+    found = _known(record)
+    if found is None or found[1] != count:
+        return False, None
+    known = found[0]
+    if out is None:
+        return True, known
+    return known.shape == out.shape and known.order == "C" and known.dtype == out.dtype, known
 
 
 @lru_cache(maxsize=256)
@@ -203,7 +258,7 @@ def _known(record: bytes) -> tuple[Described, int] | None:
         facts = unpack_record(memoryview(record))
         kind, dtype, order, shape = facts["kind"], parse_dtype(facts["dtype"]), facts["order"], tuple(facts["shape"])
         nbytes = prod(shape) * dtype.itemsize
-        if len(record) > _LONGEST or dtype.hasobject or kind not in ("array", "scalar") or nbytes > EAGER_LIMIT:
+        if len(record) > _LONGEST or dtype.hasobject or kind not in ("array", "scalar") or nbytes > MOST:
             return None
         np.ndarray(shape, dtype, bytes(nbytes), 0, None, order)
     except Exception:  # whatever a peer has sent: the engine looks at it again, and says so

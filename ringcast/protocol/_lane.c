@@ -32,6 +32,8 @@
 #define SIZED 4 /* bytes before the frames that are joined in a payload, for each of them */
 #define OFFERS 64 /* offers of a program that are not confirmed yet */
 #define PIECES 64 /* pieces of memory of a message that is lent */
+#define PARTS 2   /* frames of an offer between two ranks: a record and its data … */
+#define RECORD 1024 /* … and bytes of the record, at most */
 #define FEWEST 64 /* looks before a wait, each of which lets others run … */
 #define MOST 512  /* … and most, where waits were short lately */
 #define SHORT 500000 /* nanoseconds of such a wait */
@@ -59,6 +61,7 @@ typedef struct {
 } Offer;
 
 typedef struct {
+    uint64_t head;     /* where it was found, in its ring */
     uint64_t sizes[3]; /* of the frames */
     int count, lent;
     const unsigned char *payload; /* behind the header, and in an eager message behind the sizes of joined frames */
@@ -79,7 +82,9 @@ typedef struct {
     Link *links;
     Offer offers[OFFERS];
     int offered;
-    Message found; /* by the last `lane_look` */
+    Message found; /* by the last `lane_look`, which has returned it … */
+    uint64_t source, loan[2 + 2 * PARTS]; /* … from this rank, and with this loan */
+    enum { NOTHING, WHOLE, LOAN } kind;
     uint32_t rung;
     int looks, crowded; /* looks before the next wait; waits that are to come without any */
     atomic_int waits, closed; /* whether a thread is in `rest`; it leaves when this is closed by another one */
@@ -396,17 +401,15 @@ static int send_message(Lane *self, const Name *name, const Memory *memory, cons
     return 1;
 }
 
-/* Offer a message, which lies in these pieces of memory. */
-static int send_offer(Lane *self, const Name *name, const Memory *memory, const Piece *pieces, Py_ssize_t count,
-                      Py_ssize_t move)
+/* Offer a message, which lies in pieces of memory: `loans` are their addresses and sizes. */
+static int send_loans(Lane *self, const Name *name, const uint64_t *loans, Py_ssize_t count, Py_ssize_t move)
 {
-    uint64_t peer = name->peer, tail, room = self->request + 8 * count, total = 0, index = 0;
-    uint64_t sizes[PIECES], loans[2 * PIECES];
+    uint64_t peer = name->peer, tail, room = self->request + 8 * count, total = 0, index = 0, sizes[PIECES];
     const Link *link = link_to(self, peer);
-    if (!link || self->offered == OFFERS || count > PIECES || self->asked[peer] + room > self->most_asked)
+    if (!link || self->offered == OFFERS || self->asked[peer] + room > self->most_asked)
         return 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        loans[2 * i] = (uintptr_t)place_in(memory, pieces[i].at), loans[2 * i + 1] = sizes[i] = pieces[i].size;
+        sizes[i] = loans[2 * i + 1];
         total += sizes[i], index += sizes[i] ? loans[2 * i] >> 4 : 0; /* as `_count_of` in transport.py */
     }
     uint64_t frames[] = {HEADER, 8 * count, total ? 16 * (count + 1) : 0}, all = total ? 3 : 2;
@@ -429,6 +432,15 @@ static int send_offer(Lane *self, const Name *name, const Memory *memory, const 
     self->posted[peer]++;
     publish(self, peer, tail);
     return 1;
+}
+
+static int send_offer(Lane *self, const Name *name, const Memory *memory, const Piece *pieces, Py_ssize_t count,
+                      Py_ssize_t move)
+{
+    uint64_t loans[2 * PIECES];
+    for (Py_ssize_t i = 0; i < count && i < PIECES; i++)
+        loans[2 * i] = (uintptr_t)place_in(memory, pieces[i].at), loans[2 * i + 1] = pieces[i].size;
+    return count <= PIECES && send_loans(self, name, loans, count, move);
 }
 
 static int parse(Message *message, const unsigned char *at, uint64_t size)
@@ -471,6 +483,7 @@ static int look(Lane *self, uint64_t peer, double patience, Message *message)
     uint64_t head = atomic_load_explicit(&self->heads[peer], memory_order_relaxed), at = head & MASK;
     if (tail == head || head & 7 || disturbed(self))
         return 0;
+    message->head = head;
     const unsigned char *ring = self->rings + peer * RING;
     uint64_t word = atomic_load_explicit((Word *)(ring + at), memory_order_relaxed);
     if (word == SKIP) {
@@ -572,6 +585,12 @@ static uint64_t pieces_at(const uint64_t *words, Py_ssize_t count, uint64_t limi
     return total;
 }
 
+/* Return whether a loan, whose memory was just read, has not ended: a sender changes the count before the memory. */
+static int is_lent(const Link *link, const uint64_t *loan)
+{
+    return !gone(link) && atomic_load(&link->returns[loan[0] % RETURNS]) == loan[1];
+}
+
 /* Copy `total` bytes that lie in the sender's memory into these pieces; 0 if they are not lent, or cannot be read. */
 static int copied(const Link *link, const Message *message, const Memory *memory, const Piece *pieces, Py_ssize_t count,
                   uint64_t total)
@@ -585,8 +604,8 @@ static int copied(const Link *link, const Message *message, const Memory *memory
     for (Py_ssize_t i = 0; i < count; i++)
         mine[2 * i] = (uintptr_t)place_in(memory, pieces[i].at), mine[2 * i + 1] = pieces[i].size;
     return pieces_at(words + 2, lent / 16 - 1, total, from) == total && pieces_at(mine, count, total, into) == total &&
-           process_vm_readv(link->pid, into, count, from, lent / 16 - 1, 0) == (ssize_t)total && !gone(link) &&
-           atomic_load(&link->returns[words[0] % RETURNS]) == words[1]; /* changed by a sender before the memory */
+           process_vm_readv(link->pid, into, count, from, lent / 16 - 1, 0) == (ssize_t)total &&
+           is_lent(link, words);
 }
 
 static int is_empty(const Message *message)
@@ -602,24 +621,29 @@ static int is_empty(const Message *message)
     return 1;
 }
 
+/* Take a message that a peer offers, and that was copied; 0, and nothing has changed, if there is no room to say so. */
+static int confirm(Lane *self, const Link *link, const Name *name, const Message *message)
+{
+    uint64_t after;
+    unsigned char *place = reserve(link, HEADER, &after);
+    if (!place)
+        return 0;
+    matched(self, name->peer, message);
+    store_word(place, (uint64_t)1 << FRAMES | HEADER);
+    add_header(self, place + 8, self->done, name, message->header[4] >> 32, 0, 0);
+    publish(self, name->peer, after);
+    return 1;
+}
+
 /* Copy a message that a peer offers into these pieces of memory, take it, and confirm that; 0, and nothing has changed
  * but that memory, if it is not the predicted one, or cannot be read. */
 static int fetch(Lane *self, const Name *name, const Message *message, const Memory *memory, const Piece *pieces,
                  Py_ssize_t count, uint64_t total)
 {
-    uint64_t peer = name->peer, after, transfer = message->header[4] >> 32;
-    const Link *link = link_to(self, peer);
-    if (!link || !transfer || !named(self, name, self->offer, total, message) ||
-        !(total ? copied(link, message, memory, pieces, count, total) : is_empty(message)))
-        return 0;
-    unsigned char *place = reserve(link, HEADER, &after);
-    if (!place)
-        return 0;
-    matched(self, peer, message);
-    store_word(place, (uint64_t)1 << FRAMES | HEADER);
-    add_header(self, place + 8, self->done, name, transfer, 0, 0);
-    publish(self, peer, after);
-    return 1;
+    const Link *link = link_to(self, name->peer);
+    return link && message->header[4] >> 32 && named(self, name, self->offer, total, message) &&
+           (total ? copied(link, message, memory, pieces, count, total) : is_empty(message)) &&
+           confirm(self, link, name, message);
 }
 
 /* Take the message if it confirms an offer; return whether it does. */
@@ -705,6 +729,87 @@ static PyObject *lane_take(Lane *self, PyObject *const *args, Py_ssize_t count)
     return data;
 }
 
+/* offer(peer, context, number, ordinal, fingerprint, frames) */
+static PyObject *lane_offer(Lane *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t n[5], loans[2 * PIECES];
+    Py_buffer frame;
+    if (count != 6 || !numbers(args, n, 5))
+        return count == 6 ? NULL : PyErr_Format(PyExc_TypeError, "6 arguments, not %zd", count);
+    Name name = {n[0], n[1], n[2], n[3], n[4], 0};
+    Py_ssize_t frames = PySequence_Size(args[5]);
+    for (Py_ssize_t i = 0; i < frames && i < PIECES; i++) {
+        PyObject *object = PySequence_GetItem(args[5], i);
+        int failed = !object || PyObject_GetBuffer(object, &frame, PyBUF_SIMPLE) < 0;
+        Py_XDECREF(object);
+        if (failed)
+            return NULL;
+        loans[2 * i] = (uintptr_t)frame.buf, loans[2 * i + 1] = frame.len;
+        PyBuffer_Release(&frame); /* the caller keeps it */
+    }
+    if (frames < 0)
+        return NULL;
+    return PyBool_FromLong(!self->offered && frames <= PIECES && send_loans(self, &name, loans, frames, 0));
+}
+
+/* settle(context, number, fingerprint, patience) */
+static PyObject *lane_settle(Lane *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t n[3];
+    if (count != 4 || !numbers(args, n, 3))
+        return count == 4 ? NULL : PyErr_Format(PyExc_TypeError, "4 arguments, not %zd", count);
+    Name name = {.context = n[0], .number = n[1], .fingerprint = n[2]};
+    double patience = PyFloat_AsDouble(args[3]);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(settle(self, &name, patience));
+}
+
+static PyObject *look_at_eager(Lane *self, const Name *name)
+{
+    Message *found = &self->found;
+    int64_t total = -1;
+    const char *message = (const char *)found->payload - HEADER;
+    uint64_t frames = found->header[4] >> 32, before = HEADER + name->joined * SIZED;
+    if (name->joined ? frames != name->joined || found->sizes[0] < before : frames > 1)
+        Py_RETURN_NONE;
+    if (name->joined)
+        total = found->sizes[0] - before;
+    if (!is_eager(self, name, total, found))
+        Py_RETURN_NONE;
+    self->kind = WHOLE;
+    return PyBytes_FromStringAndSize(message, found->sizes[0]);
+}
+
+/* Return header, sizes and record of a message whose frames, in this number, are lent as they are. */
+static PyObject *look_at_offer(Lane *self, const Name *name)
+{
+    Message *found = &self->found;
+    const Link *link = link_to(self, name->peer);
+    uint64_t frames = name->joined ? name->joined : 1, sizes[PARTS], *loan = self->loan;
+    struct iovec lent[PARTS];
+    if (!link || frames > PARTS || found->count != 3 || found->sizes[1] != 8 * frames ||
+        found->sizes[2] != 16 * (frames + 1) || !(found->header[4] >> 32))
+        Py_RETURN_NONE;
+    memcpy(sizes, found->payload, 8 * frames);
+    memcpy(loan, found->payload + 8 * frames, 16 * (frames + 1));
+    if (pieces_at(loan + 2, frames, INT64_MAX, lent) != found->header[5] || !found->header[5] ||
+        !named(self, name, self->offer, found->header[5], found))
+        Py_RETURN_NONE;
+    for (uint64_t i = 0; i < frames; i++)
+        if (lent[i].iov_len != sizes[i])
+            Py_RETURN_NONE;
+    uint64_t before = HEADER + 8 * frames, record = frames > 1 ? sizes[0] : 0;
+    if (record > RECORD)
+        Py_RETURN_NONE;
+    char text[HEADER + 8 * PARTS + RECORD];
+    memcpy(text, found->header, HEADER);
+    memcpy(text + HEADER, sizes, 8 * frames);
+    struct iovec into = {text + before, record};
+    if (record && (process_vm_readv(link->pid, &into, 1, lent, 1, 0) != (ssize_t)record || !is_lent(link, loan)))
+        Py_RETURN_NONE;
+    self->kind = LOAN;
+    return PyBytes_FromStringAndSize(text, before + record);
+}
+
 /* look(peer, context, tag, fingerprint, joined, patience): `tag` -1 for any */
 static PyObject *lane_look(Lane *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -712,24 +817,26 @@ static PyObject *lane_look(Lane *self, PyObject *const *args, Py_ssize_t count)
     Message *found = &self->found;
     if (count != 6)
         return PyErr_Format(PyExc_TypeError, "6 arguments, not %zd", count);
-    long long tag = PyLong_AsLongLong(args[2]), total = -1;
+    long long tag = PyLong_AsLongLong(args[2]);
     double patience = PyFloat_AsDouble(args[5]);
     if (PyErr_Occurred() || !numbers(args, n, 2) || !numbers(args + 3, m, 2))
         return NULL;
     Name name = {n[0], n[1], 0, tag, m[0], m[1]};
-    if (!look(self, name.peer, patience, found))
+    self->kind = NOTHING, self->source = name.peer;
+    if (!look_behind(self, &name, patience, found))
         Py_RETURN_NONE;
-    const char *message = (const char *)found->payload - HEADER;
-    uint64_t frames = found->header[4] >> 32, before = HEADER + name.joined * SIZED;
-    if (name.joined ? frames != name.joined || found->sizes[0] < before : frames > 1)
-        Py_RETURN_NONE;
-    if (name.joined)
-        total = found->sizes[0] - before;
     if (tag < 0)
         name.ordinal = found->header[3] >> 32;
-    if (!is_eager(self, &name, total, found))
-        Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize(message, found->sizes[0]);
+    return found->count > 1 ? look_at_offer(self, &name) : look_at_eager(self, &name);
+}
+
+/* Return whether the message of `peer` that the last `look` has returned is of this kind, and still the next one. */
+static int is_found(Lane *self, uint64_t peer, int kind)
+{
+    int found = self->kind == kind && self->source == peer && self->rings &&
+                atomic_load(&self->heads[peer]) == self->found.head;
+    self->kind = NOTHING;
+    return found;
 }
 
 /* accept(peer) */
@@ -738,9 +845,35 @@ static PyObject *lane_accept(Lane *self, PyObject *number)
     uint64_t peer;
     if (!numbers(&number, &peer, 1))
         return NULL;
-    if (peer < self->size && self->rings)
-        take_eager(self, peer, &self->found);
+    if (!is_found(self, peer, WHOLE))
+        return PyErr_Format(PyExc_ValueError, "no message of rank %llu was found last", (unsigned long long)peer);
+    take_eager(self, peer, &self->found);
     Py_RETURN_NONE;
+}
+
+/* Copy the last frame of the message that was found, of `size` bytes, take the message, and confirm that. */
+static int fetch_last(Lane *self, uint64_t peer, void *memory, uint64_t size)
+{
+    const Link *link = link_to(self, peer);
+    const uint64_t *words = self->found.header, *last = self->loan + self->found.sizes[2] / 8 - 2;
+    Name name = {peer, words[2], words[3] & UINT32_MAX, words[3] >> 32, words[7], 0};
+    struct iovec from = {(void *)(uintptr_t)last[0], size}, into = {memory, size};
+    return link && size == last[1] && process_vm_readv(link->pid, &into, 1, &from, 1, 0) == (ssize_t)size &&
+           is_lent(link, self->loan) && confirm(self, link, &name, &self->found);
+}
+
+/* fetch(peer, memory) */
+static PyObject *lane_fetch(Lane *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t peer;
+    Py_buffer memory;
+    if (count != 2 || !numbers(args, &peer, 1))
+        return count == 2 ? NULL : PyErr_Format(PyExc_TypeError, "2 arguments, not %zd", count);
+    if (PyObject_GetBuffer(args[1], &memory, PyBUF_WRITABLE) < 0)
+        return NULL;
+    int fetched = is_found(self, peer, LOAN) && fetch_last(self, peer, memory.buf, memory.len);
+    PyBuffer_Release(&memory);
+    return PyBool_FromLong(fetched);
 }
 
 /* Programs. */
@@ -973,9 +1106,12 @@ static PyMethodDef methods[] = {
     {"take", (PyCFunction)(void (*)(void))lane_take, METH_FASTCALL, "Receive a message; None if it has not come."},
     {"look", (PyCFunction)(void (*)(void))lane_look, METH_FASTCALL, "Return a message that stays there, or None."},
     {"accept", (PyCFunction)lane_accept, METH_O, "Receive the message that `look` has returned."},
+    {"offer", (PyCFunction)(void (*)(void))lane_offer, METH_FASTCALL, "Offer a message; False if it cannot go now."},
+    {"fetch", (PyCFunction)(void (*)(void))lane_fetch, METH_FASTCALL, "Copy what `look` has found; False if not."},
+    {"settle", (PyCFunction)(void (*)(void))lane_settle, METH_FASTCALL, "Wait until all offers are confirmed."},
     {"prepare", (PyCFunction)lane_prepare, METH_VARARGS, "Return a program that `run` takes."},
     {"run", (PyCFunction)(void (*)(void))lane_run, METH_FASTCALL, "Run a program; return how far it came."},
-    {"offered", (PyCFunction)lane_offered, METH_NOARGS, "Return the offers of the last run that are not confirmed."},
+    {"offered", (PyCFunction)lane_offered, METH_NOARGS, "Return the offers that are not confirmed."},
     {"close", (PyCFunction)lane_close, METH_NOARGS, "Release all memory; idempotent."},
     {NULL, NULL, 0, NULL},
 };

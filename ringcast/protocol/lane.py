@@ -79,14 +79,32 @@ class Lane(Protocol):
     def look(
         self, peer: int, context: int, tag: int, fingerprint: int, joined: int, patience: float, /
     ) -> bytes | None:
-        """Return the next message of `peer`, header and payload, which stays the next one until `accept`.
+        """Return the next message of `peer`, header and payload, which stays the next one until `accept` or `fetch`.
 
         It is point-to-point, with this tag, or with any if that is ANY, and has so many `joined` frames; 0: one, or
-        none. None as for `take`.
+        none. Of an offer (an RTS) it returns the header, the sizes of the frames, and all frames but the last. None as
+        for `take`.
         """
 
     def accept(self, peer: int, /) -> None:
-        """Receive the message of `peer` that the last `look` has returned."""
+        """Receive the message of `peer` that the last `look` has returned, which is no offer."""
+
+    def offer(
+        self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, frames: Sequence[Frame], /
+    ) -> bool:
+        """Offer a message where it lies; its frames stay there until `settle`, or as the engine says.
+
+        Returns False, and nothing has changed, if it cannot be offered now.
+        """
+
+    def fetch(self, peer: int, memory: Any, /) -> bool:
+        """Copy the last frame of the offer of `peer` that the last `look` has returned, and receive the message.
+
+        Returns False, and nothing has changed but the memory, which has the size of the frame, if it cannot be read.
+        """
+
+    def settle(self, context: int, number: int, fingerprint: int, patience: float, /) -> bool:
+        """Wait until what was offered is confirmed, each time `patience` seconds at most; return whether it is."""
 
     def prepare(self, moves: Sequence[Move], memory: Any, split: int = 0, /) -> Any:
         """Return a program that `run` takes, with messages from and to this memory.
@@ -118,7 +136,7 @@ class Lane(Protocol):
         """
 
     def offered(self) -> Sequence[tuple[int, int]]:
-        """Return the offers of the last `run` that are not confirmed, once: number of the move, and of the transfer."""
+        """Return the offers that are not confirmed, once: the number of the move in a program, and of the transfer."""
 
 
 def open_lane(rank: int, nonce: int, ledger: Ledger, outbox: Outbox, eager_credits: EagerCredits, lanes: Lanes) -> Lane:
@@ -196,6 +214,15 @@ class PythonLane:
         ledger.matched[peer] += 1
         if credit:
             self._eager_credits.take_back(peer, credit)
+
+    def offer(self, *_: object) -> bool:
+        return False
+
+    def fetch(self, *_: object) -> bool:
+        return False
+
+    def settle(self, *_: object) -> bool:
+        return True
 
     def _next(
         self, peer: int, context: int, number: int, ordinal: int, fingerprint: int, patience: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,15 +13,18 @@ import numpy as np
 from ringcast import collectives
 from ringcast.collectives.again import UNMADE
 from ringcast.collectives.status import ANY_TAG, Status
+from ringcast.engine.correspondent import FRAMES, KIND, MOST
 from ringcast.protocol.matching import ANY
 from ringcast.requests.calls import Calls
 from ringcast.wire.call import Site, site_of
-from ringcast.wire.header import unpack_fields
+from ringcast.wire.header import RTS, unpack_fields
 
 if TYPE_CHECKING:
+    from ringcast.collectives.self_describing import Offered, Opened
     from ringcast.collectives.stage import Group
-    from ringcast.engine.correspondent import Correspondent
+    from ringcast.engine.correspondent import Correspondent, Loan
     from ringcast.protocol.lane import Lane
+    from ringcast.protocol.operations import Operation
 
 
 class PredictedMessages(Calls):
@@ -36,12 +40,16 @@ class PredictedMessages(Calls):
         site, messages = site or site_of(sys._getframe(1).f_back), collectives.point_to_point
         with to.endpoint.gate:
             payload, frames = self._encoded(value)
-            if not (payload is not None and (lane := to.lane()) is not None and to.put(lane, tag, payload)):
-                if frames is None:
+            sent, loan = _put(to, tag, payload, frames)
+            if not sent:
+                if type(frames) is not list:
                     return UNMADE
                 return self._make(name, messages.send(self._group, value, dest, tag, frames, name), None, site)
-            record, _ = messages.in_records(name, dest, None, tag)
-            to.endpoint.recorder.done(to.begin(record, site))
+            record, label = messages.in_records(name, dest, None, tag)
+            op = to.begin(record, site)
+            if loan is not None and not loan.settle():
+                return self._settled(to.rest(label), loan, name, site)
+            to.endpoint.recorder.done(op)
             to.deliver(self.timeout)
         return None
 
@@ -71,12 +79,13 @@ class PredictedMessages(Calls):
             return UNMADE
         with to.endpoint.gate:
             payload, frames = self._encoded(value)
-            if not (payload is not None and (lane := to.lane()) is not None and to.put(lane, tag, payload)):
-                if frames is None:
+            sent, loan = _put(to, tag, payload, frames, out)
+            if not sent:
+                if type(frames) is not list:
                     return UNMADE
                 facts = self._group, value, dest, source, tag, out, status, frames
                 return self._make("sendrecv", collectives.point_to_point.sendrecv(*facts), None, site)
-            return self._awaited(origin, origin.lane(tag), ("sendrecv", dest, source, tag), site, out, status)
+            return self._awaited(origin, origin.lane(tag), ("sendrecv", dest, source, tag), site, out, status, loan)
 
     def _awaited(
         self,
@@ -86,28 +95,59 @@ class PredictedMessages(Calls):
         site: Site,
         out: Any,
         status: Status | None,
+        loan: Loan | None = None,
     ) -> Any:
-        """Return the value of the next message, however it comes; `call` is name, destination, source and tag."""
+        """Return the value of the next message, however it comes; `call` is name, destination, source and tag.
+
+        What the call has offered is read before it ends.
+        """
         group, messages, (name, _, source, tag) = self._group, collectives.point_to_point, call
         record, label = messages.in_records(*call)
         op = origin.begin(record, site)
-        message = None if lane is None else origin.look(lane, tag)
-        opened = collectives.self_describing.opened
-        found = None if message is None else opened(message, out, objects=group.pickle)
-        if lane is None or message is None or found is None:
-            rest = messages.received(group, name, origin.rest(label), origin.peer, tag, out, status)
-            return self._make(name, rest, None, site)
-        lane.accept(origin.peer)
+        found = None if lane is None else self._next(origin, lane, tag, out)
+        if found is None:
+            op = origin.rest(label)
+            if loan is not None:
+                loan.hand_over(op)
+            return self._make(name, messages.received(group, name, op, origin.peer, tag, out, status), None, site)
+        message, value = found
+
+        def result() -> Any:
+            if status is not None:
+                status.fill(source, unpack_fields(message)[7] if tag == ANY else tag, value.nbytes)
+            return value.value(out)
+
+        if loan is not None and not loan.settle():
+            return self._settled(origin.rest(label), loan, name, site, result)
         origin.endpoint.recorder.done(op)
         place = op.record
-        if status is not None:
-            status.fill(source, unpack_fields(message)[7] if tag == ANY else tag, found.nbytes)
         try:
-            return found.value(out)
+            return result()
         except BaseException as error:  # of unpickling, which runs code of the program, perhaps other calls
             op = origin.rest(label)
             op.site, op.record = site, place
             return self._make(name, messages.failed(group, op, error), None, site)
+
+    def _next(self, origin: Correspondent, lane: Lane, tag: int, out: Any) -> tuple[bytes, Opened | Offered] | None:
+        """Receive the next message, if it is as predicted."""
+        message, pickle = origin.look(lane, tag), self._group.pickle
+        if message is None:
+            return None
+        if message[KIND] == RTS:
+            offered = collectives.self_describing.offered(message, out, objects=pickle)
+            return None if offered is None or not origin.fetch(lane, offered.memory) else (message, offered)
+        opened = collectives.self_describing.opened(message, out, objects=pickle)
+        if opened is None:
+            return None
+        lane.accept(origin.peer)
+        return message, opened
+
+    def _settled(
+        self, op: Operation, loan: Loan, name: str, site: Site, result: Callable[[], Any] = lambda: None
+    ) -> Any:
+        """Return the result of a call when what it has offered is read."""
+        loan.hand_over(op)
+        return self._make(name, collectives.point_to_point.settled(self._group, op, result), None, site)
 
     def _correspondent(self, rank: Any, group: Group | None = None) -> Correspondent | None:
         """Return another rank, of another group of this rank if one is given, if messages may be predicted.
@@ -120,13 +160,36 @@ class PredictedMessages(Calls):
             return None
         return group.correspondents.get(rank) or collectives.point_to_point.correspondent(group, rank)
 
-    def _encoded(self, value: Any) -> tuple[bytes | None, list[memoryview] | None]:
-        """Return the payload of a value that goes at once; and its frames, where these have been made."""
-        payload = collectives.self_describing.at_once(value)
-        if payload is not None or not self._group.pickle:
-            return payload, None
-        frames = collectives.self_describing.SelfDescribing.frames(value, _allow)
-        return collectives.self_describing.in_one(frames), frames
+    def _encoded(self, value: Any) -> tuple[bytes | None, Sequence[Any] | None]:
+        """Return the payload of a value that goes at once; and its frames, as a list where the engine can use them."""
+        describing = collectives.self_describing
+        payload = describing.at_once(value)
+        if payload is not None or (in_two := describing.in_two(value)) is not None:
+            return payload, None if payload is not None else in_two
+        if not self._group.pickle:
+            return None, None
+        frames = describing.SelfDescribing.frames(value, _allow)
+        return describing.in_one(frames), frames
+
+
+def _put(
+    to: Correspondent, tag: int, payload: bytes | None, frames: Sequence[Any] | None, out: Any = None
+) -> tuple[bool, Loan | None]:
+    """Send a message at once, or else offer it, but no part of `out`; return whether that was done, and the loan."""
+    lane = to.lane()
+    if lane is None:
+        return False, None
+    if payload is not None:
+        return to.put(lane, tag, payload), None
+    if frames is None or len(frames) != FRAMES or frames[1].nbytes > MOST or (out is not None and _shares(frames, out)):
+        return False, None
+    loan = to.offer(lane, tag, frames)
+    return loan is not None, loan
+
+
+def _shares(frames: Sequence[Any], out: Any) -> bool:
+    data = frames[1]
+    return np.may_share_memory(data if type(data) is np.ndarray else np.frombuffer(data, np.uint8), out)
 
 
 def _allow() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -22,6 +21,7 @@ from support import needs
 from support.cases import each
 from support.lane_ends import LaneEnds, Make, makes
 from support.patience import patience
+from support.wrong_offers import changes, put
 
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
 
@@ -214,47 +214,7 @@ def test_a_rank_asks_for_no_more_than_its_peer_keeps(make: Make, count: int) -> 
     assert run(ends, 0, [offer(1, i, ((i, 1),)) for i in range(5)], memory) == 2 * count
 
 
-Change = Callable[[LaneEnds, memoryview], object]
-
-
-def word(at: int, change: int = 1) -> Change:
-    """Change a bit of the message, at a byte of it behind its first word."""
-
-    def apply(_: LaneEnds, ring: memoryview) -> None:
-        ring[8 + at] ^= change
-
-    return apply
-
-
-def put(at: int, *words: int) -> Change:
-    def apply(_: LaneEnds, ring: memoryview) -> None:
-        ring[8 + at : 8 + at + 8 * len(words)] = struct.pack(f"<{len(words)}Q", *words)
-
-    return apply
-
-
-HEAD, SIZES, LOANS = 24, 24 + SIZE, 24 + SIZE + 8  # places of the parts of the message
-CHANGES: dict[str, Change] = {
-    **{f"byte {at} of the header": word(HEAD + at) for at in range(SIZE) if not (36 <= at < 40 or 48 <= at < 56)},
-    "no transfer": lambda _, ring: ring.__setitem__(slice(8 + HEAD + 36, 8 + HEAD + 40), bytes(4)),
-    "sizes of the frames": word(8),
-    "a frame of sizes that is longer than all": put(8, 1 << 63),
-    "loans that are no pairs": put(8, 16, 24),
-    "no loan": put(8, 24, 16),
-    "another number of pieces": put(8, 0, 40),
-    "more bytes lent": word(LOANS + 24),
-    "no bytes lent": put(LOANS + 24, 0),
-    "far too many bytes lent": put(LOANS + 24, (1 << 64) - 1),
-    "memory that is not there": put(LOANS + 16, 8),
-    "memory of the kernel": put(LOANS + 16, (1 << 64) - 4096),
-    "a count of returns that has changed": word(LOANS + 8),
-    "a loan that was taken back": lambda ends, _: [ends.segment(0).returns.__setitem__(i, 9) for i in range(512)],
-    "a rank that has left": lambda ends, _: ends.segment(0).left.__setitem__(0, 1),
-    "no mark of a loan": lambda _, ring: ring.__setitem__(4, ring[4] ^ 1 << 7),
-    "two frames": lambda _, ring: ring.__setitem__(slice(4, 6), b"\0\2"),
-    "more frames": lambda _, ring: ring.__setitem__(5, 4),
-    "one frame": lambda _, ring: ring.__setitem__(5, 1),
-}
+CHANGES = changes(1)
 
 
 @each("name", CHANGES)

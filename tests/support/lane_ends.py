@@ -11,6 +11,7 @@ from ringcast.bootstrap.in_process import LocalControl, SharedControl
 from ringcast.engine.endpoint import Endpoint
 from ringcast.protocol import compiled, lane
 from ringcast.protocol.lane import ANY_SIZE, Lane
+from ringcast.protocol.operations import Operation
 from ringcast.transports.base import Frame
 from ringcast.transports.memory.transport import ShmTransport
 from ringcast.wire.call import Call
@@ -35,7 +36,8 @@ def need(build: str) -> None:
 class LaneEnds:
     """Two ranks or more in one operation: `put` and `take` are those of lanes, `send` and `receive` of the engine.
 
-    So are `put_to`, `look` and `accept`, and `send_to` and `receive_from`, of messages point-to-point.
+    So are `put_to`, `offer_to`, `look`, `accept`, `fetch` and `settle`, and `send_to` and `receive_from`, of messages
+    point-to-point.
     """
 
     def __init__(self, *builds: str) -> None:
@@ -90,12 +92,33 @@ class LaneEnds:
     def accept(self, rank: int, peer: int) -> None:
         self.lanes[rank].accept(peer)
 
-    def send_to(self, rank: int, peer: int, tag: int, frames: Sequence[Frame]) -> None:
+    def offer_to(self, rank: int, peer: int, tag: int, frames: Sequence[Frame]) -> bool:
+        return self.lanes[rank].offer(peer, CONTEXT, P2P, tag, EXCHANGE.fingerprint, frames)
+
+    def fetch(self, rank: int, peer: int, memory: bytearray) -> bool:
+        return self.lanes[rank].fetch(peer, memory)
+
+    def settle(self, rank: int, patience: float = 0.0) -> bool:
+        return self.lanes[rank].settle(CONTEXT, P2P, EXCHANGE.fingerprint, patience)
+
+    def send_to(self, rank: int, peer: int, tag: int, frames: Sequence[Frame]) -> Operation:
+        """Return the operation, which is over unless it has offered the message."""
         protocol = self.protocols[rank]
-        op = protocol.begin(CONTEXT, EXCHANGE, p2p=True)
+        op: Operation = protocol.begin(CONTEXT, EXCHANGE, p2p=True)
         protocol.send(op, peer, [memoryview(frame) for frame in frames], tag=tag)
-        protocol.end(op)
+        if not op.pending:
+            protocol.end(op)
         self.endpoints[rank].flush()
+        return op
+
+    def hand_over(self, rank: int, peer: int, tag: int, frames: Sequence[Frame]) -> Operation:
+        """Let the engine await the reader of what the lane has offered; return the operation."""
+        protocol = self.protocols[rank]
+        op: Operation = protocol.begin(CONTEXT, EXCHANGE, p2p=True)
+        for _, transfer in self.lanes[rank].offered():
+            protocol.lent(op, peer, tag, transfer, [memoryview(frame) for frame in frames])
+        protocol.settle(op)
+        return op
 
     def receive_from(self, rank: int, peer: int, tag: int) -> list[bytes]:
         sink, protocol = Open(), self.protocols[rank]

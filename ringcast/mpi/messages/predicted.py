@@ -1,4 +1,4 @@
-"""Send and receive small messages by prediction: no steps, no task. The engine makes the rest of a call, or all of it.
+"""Send and receive messages by prediction: no steps, no task. The engine makes the rest of a call, or all of it.
 
 Predicted is what programs mostly do: arrays as they are, and objects, to and from one rank. Each class has the
 arguments of its calls; UNMADE in place of a result says that the call needs the general way, which also finds mistakes.
@@ -6,13 +6,16 @@ arguments of its calls; UNMADE in place of a result says that the call needs the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ringcast.collectives.again import UNMADE
-from ringcast.collectives.point_to_point import in_records
-from ringcast.engine.correspondent import Correspondent
+from ringcast.collectives.point_to_point import in_records, settled
+from ringcast.engine.correspondent import KIND, MOST, Correspondent, Loan
 from ringcast.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ringcast.mpi.base.contexts import MAX_TAG
 from ringcast.mpi.base.threads import of_one_thread
@@ -26,7 +29,9 @@ from ringcast.protocol.lane import Lane
 from ringcast.protocol.matching import ANY
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Site
-from ringcast.wire.header import EAGER_LIMIT, SIZE, unpack_fields
+from ringcast.wire.header import EAGER_LIMIT, RTS, SIZE, unpack_fields
+
+unpack_sizes = Struct("<Q").unpack_from  # of the only frame of a message that is offered
 
 
 class SendArray(NamedTuple):
@@ -39,7 +44,7 @@ class SendArray(NamedTuple):
     def make(self, comm: Any, operation: str, site: Site) -> Any:
         """Make the call, or return UNMADE."""
         to, part = _other(comm, self.dest, self.tag, 0), of_array(self.buf, 1, writes=False)
-        if to is None or part is None or not _sent(comm, to, self.tag, part.memory, site):
+        if to is None or part is None or not _sent(comm, to, self.tag, part.memory, operation, site):
             return UNMADE
         return None
 
@@ -57,7 +62,7 @@ class SendObject(NamedTuple):
         if to is None or not comm._group.pickle:
             return UNMADE
         data = np.frombuffer(checked(comm, pickling.pickle.dumps, self.obj), np.uint8)
-        if _sent(comm, to, self.tag, data, site):
+        if _sent(comm, to, self.tag, data, operation, site):
             return None
         return run(comm, operation, transfers.send(Outgoing(comm._peers, to.peer, self.tag), data), site)
 
@@ -112,7 +117,11 @@ class ExchangeArrays(NamedTuple):
         if to is None or origin is None:
             return UNMADE
         part, into = of_array(self.sendbuf, 1, writes=False), of_array(self.recvbuf, 1, writes=True)
-        if part is None or into is None:
+        if (
+            part is None
+            or into is None
+            or (part.nbytes > EAGER_LIMIT and np.may_share_memory(part.memory, into.memory))
+        ):
             return UNMADE
         awaited = _Awaited(comm, operation, site, origin, _wanted(self.recvtag), Buffer(into), self.status)
         return awaited.exchange(to, self.sendtag, part.memory)
@@ -144,27 +153,48 @@ class _Awaited(NamedTuple):
         """Send data, then receive the message, and return the result; or UNMADE."""
         origin = self.origin
         with origin.endpoint.gate:
-            if not self._takes_status or not _put(to, tag, data):
+            sent, loan = _put(to, tag, data) if self._takes_status else (False, None)
+            if not sent:
                 return UNMADE
             record, label = in_records("sendrecv", to.peer, origin.peer, tag)
-            result = self._received(origin.lane(self.tag), origin.begin(record, self.site), label)
+            result = self._received(origin.lane(self.tag), origin.begin(record, self.site), label, loan)
         return finished(self.comm, result)
 
     @property
     def _takes_status(self) -> bool:
         return self.status is None or isinstance(self.status, Status)
 
-    def _received(self, lane: Lane | None, op: Operation, label: str) -> Any:
+    def _received(self, lane: Lane | None, op: Operation, label: str, loan: Loan | None = None) -> Any:
         comm, operation, site, origin, tag, into, status = self
-        peers, message = comm._peers, None if lane is None else origin.look(lane, tag, 0)
-        if lane is None or message is None:
-            rest = transfers.receive(Wanted(peers, origin.peer, tag), into, status, origin.rest(label))
-            return run(comm, operation, rest, site)
-        lane.accept(origin.peer)
+        peers = comm._peers
+        if lane is None or not self._come(lane):
+            rest = origin.rest(label)
+            if loan is not None:
+                loan.hand_over(rest)
+            return run(comm, operation, transfers.receive(Wanted(peers, origin.peer, tag), into, status, rest), site)
+        if loan is not None and not loan.settle():
+            return _settled(
+                comm, operation, origin.rest(label), loan, site, partial(transfers.received, peers, into, status)
+            )
         origin.endpoint.recorder.done(op)
-        came = unpack_fields(message)[7] if tag == ANY else tag
-        into.incoming.come(origin.peer, came, memoryview(message)[SIZE:])
         return transfers.received(peers, into, status)
+
+    def _come(self, lane: Lane) -> bool:
+        """Receive the next message, if it is as predicted."""
+        origin, tag, incoming = self.origin, self.tag, self.into.incoming
+        message = origin.look(lane, tag, 0)
+        if message is None:
+            return False
+        came = unpack_fields(message)[7] if tag == ANY else tag
+        if message[KIND] == RTS:
+            (size,) = unpack_sizes(message, SIZE)
+            if size > MOST:
+                return False
+            incoming.announce(origin.peer, came, [size])
+            return origin.fetch(lane, incoming.data)
+        lane.accept(origin.peer)
+        incoming.come(origin.peer, came, memoryview(message)[SIZE:])
+        return True
 
 
 def _other(comm: Any, rank: Any, tag: Any, least: int) -> Correspondent | None:
@@ -181,16 +211,39 @@ def _wanted(tag: int) -> int:
     return ANY if tag == ANY_TAG else tag
 
 
-def _sent(comm: Any, to: Correspondent, tag: int, data: Any, site: Site) -> bool:
+def _sent(comm: Any, to: Correspondent, tag: int, data: Any, operation: str, site: Site) -> bool:
     """Send bytes as the call `send`; False, and nothing has changed, if that needs the general way."""
     with to.endpoint.gate:
-        if not _put(to, tag, data):
+        sent, loan = _put(to, tag, data)
+        if not sent:
             return False
-        record, _ = in_records("send", to.peer, None, tag)
-        to.endpoint.recorder.done(to.begin(record, site))
+        record, label = in_records("send", to.peer, None, tag)
+        op = to.begin(record, site)
+        if loan is not None and not loan.settle():
+            _settled(comm, operation, to.rest(label), loan, site, _nothing)
+            return True
+        to.endpoint.recorder.done(op)
         to.deliver(comm._caller.timeout)
     return True
 
 
-def _put(to: Correspondent, tag: int, data: Any) -> bool:
-    return data.nbytes <= EAGER_LIMIT and (lane := to.lane()) is not None and to.put(lane, tag, data, 0)
+def _put(to: Correspondent, tag: int, data: Any) -> tuple[bool, Loan | None]:
+    """Send bytes at once, or offer them; return whether that was done, and the loan."""
+    size = data.nbytes
+    lane = to.lane() if size <= MOST else None
+    if lane is None:
+        return False, None
+    if size <= EAGER_LIMIT:
+        return to.put(lane, tag, data, 0), None
+    loan = to.offer(lane, tag, (data,))
+    return loan is not None, loan
+
+
+def _settled(comm: Any, operation: str, op: Operation, loan: Loan, site: Site, result: Callable[[], Any]) -> Any:
+    """Return the result of a call when what it has offered is read."""
+    loan.hand_over(op)
+    return run(comm, operation, settled(comm._peers.group, op, result), site)
+
+
+def _nothing() -> None:
+    """Return the result of a call that only sends."""

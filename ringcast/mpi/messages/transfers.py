@@ -91,13 +91,13 @@ def send(to: Outgoing, data: Bytes, *, synchronous: bool = False) -> Steps[None]
 
 
 def receive(wanted: Wanted, into: Objects | Buffer, status: Status | None, op: Operation | None = None) -> Steps[Any]:
-    """Receive a message; in an operation that was predicted, if one is given."""
+    """Receive a message; in an operation that was predicted, if one is given, and may have lent another message."""
     group, incoming = wanted.peers.group, into.incoming
     if op is None:
         op = begin(group, "recv", None, wanted.source, wanted.tag)
     else:
         group.endpoint.adopt(op)
-    yield Exchange(op, None, [], False, wanted.source, incoming, wanted.tag)
+    yield Exchange(op, None, [], False, wanted.source, incoming, wanted.tag, settle=True)
     group.endpoint.end(op)
     return received(wanted.peers, into, status)
 

@@ -9,9 +9,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringcast import MPI
 
@@ -79,6 +81,54 @@ def check_small_buffers_arrive_as_they_are() -> None:
         assert size == 2 or facts(status) == (LAST, 6, 8 * size)
         COMM.Sendrecv(data, NEXT, 7, room, LAST, 7)
         COMM.Sendrecv(np.zeros(2049), NEXT, 7, np.zeros(2049), LAST, 7)
+
+
+def after_the_last(send: Callable[[], object], receive: Callable[[], object]) -> None:
+    """Rank 0 sends to the next rank, and so on: a send may wait for its receive."""
+    if RANK == 0:
+        send()
+    receive()
+    if RANK:
+        send()
+
+
+def check_large_buffers_arrive_as_they_are() -> None:
+    """Again and again, in room of any size."""
+    for size, tag, more in product((2049, 10_000, 300_000) * 2, (MPI.ANY_TAG, 6), (0, 1)):
+        data, room, status = np.full(size, RANK + 0.5), np.zeros(size + more), MPI.Status()
+        if SIZE > 1:
+            after_the_last(partial(COMM.Send, data, NEXT, 6), partial(COMM.Recv, room, LAST, tag, status))
+            assert (room == [*[LAST + 0.5] * size, *[0] * more]).all()
+            assert facts(status) == (LAST, 6, 8 * size)
+        COMM.Sendrecv(data, NEXT, 7, room, LAST, 7, status)
+        assert (room[:size] == LAST + 0.5).all()
+        assert facts(status) == (LAST, 7, 8 * size)
+
+
+def check_large_objects_arrive_as_they_are() -> None:
+    for value in (bytes(20_000), "ä" * 99_999, np.arange(99_999.0).tolist()) * 2:
+        assert COMM.sendrecv((value, RANK), NEXT, 3, None, LAST, 3) == (value, LAST)
+        if SIZE > 1:
+            after_the_last(partial(COMM.send, (value, RANK), NEXT), partial(receive_object, (value, LAST)))
+
+
+def receive_object(right: object) -> None:
+    assert COMM.recv(None, LAST, 0) == right
+
+
+def check_a_large_message_that_does_not_fit_is_an_error() -> None:
+    """It ends nothing."""
+    room = np.zeros(10_000)
+    for size in (10_001, 10_000) * (2 if SIZE > 1 else 0):
+        data = np.full(size, 1.0)
+        after_the_last(partial(COMM.Send, data, NEXT, 8), partial(receive_in_part, room, size > room.size))
+        assert (room == 1).all() == (size == room.size)
+        room[:] = 0
+
+
+def receive_in_part(room: NDArray[np.float64], truncated: bool) -> None:
+    with refused(MPI.ERR_TRUNCATE if truncated else MPI.SUCCESS):
+        COMM.Recv(room, LAST, 8)
 
 
 def check_small_objects_arrive_as_they_are() -> None:

@@ -1,4 +1,4 @@
-"""One rank of a job of small calls, in which one rank dies: `python small_calls.py SEED CALLS FOLDER`, on all alike.
+"""One rank of a job of calls, in which one rank dies: `python small_calls.py SEED CALLS FOLDER`, on all alike.
 
 The victim dies of a timer, at any instruction, soon after a call that follows from SEED, of so many at most; the others
 write into FOLDER what error they got, and how many messages had come.
@@ -41,6 +41,8 @@ def calls(comm: ringcast.Communicator) -> list[tuple[Callable[[Any], Any], Any, 
         (lambda _: comm.barrier(), None, None),
         (lambda value: comm.sendrecv(value, (rank + 1) % p, (rank - 1) % p), np.full(2, rank), (rank - 1) % p),
         (lambda value: around(comm, value), np.full(4, rank), (rank - 1) % p),
+        (lambda value: comm.sendrecv(value, (rank + 1) % p, (rank - 1) % p), np.full(20_000, rank), (rank - 1) % p),
+        (lambda value: around(comm, value), np.full(20_000, rank), (rank - 1) % p),
     ]
 
 
