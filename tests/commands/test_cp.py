@@ -38,6 +38,7 @@ from support.trees import described, make_tree
         ([":/data", "--hostfile", "{hosts}"], "what shall be copied?"),
         (["{file}", "-H", "h1:/data", "--json-report", "/no/such/report"], "--json-report /no/such/report: "),
         (["{file}", "--hostfile", "{file}.not", ":/data"], "No such file or directory"),
+        (["{file}", "-H", "h1:/data", "--bring", "--rsh-agent", "srun"], "on nodes of Slurm it has to be there"),
         (["--collect", "h1:/data"], "expected HOSTS:PATH, and the directory of this host"),
         (["--collect", "h1:/data", "{file}"], "{file}: is there, and no directory"),
         (["--collect", ":/data", "{folder}"], "of which hosts? name them, as 'h[1-7]:/data'"),

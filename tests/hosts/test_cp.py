@@ -66,6 +66,22 @@ def started(links: Fleet, *arguments: str) -> subprocess.Popen[str]:
     return links.bed.start(0, [*CP, *arguments], env=links.environment, **files)
 
 
+def _brought(links: Fleet) -> list[Path]:
+    """Return the directories with ringcast on the hosts, which share this machine's files."""
+    places = [place for folder in (Path("/tmp"), links.temporary) for place in folder.glob("ringcast-*")]
+    return [place for place in places if (place / "ringcast_launcher").exists()]
+
+
+def _agents(links: Fleet) -> set[str]:
+    """Return the commands of agents on other hosts than the first."""
+    return {
+        f"{host} {command}"
+        for host in (1, 2, 3)
+        for command in links.processes(host).values()
+        if "-m ringcast_launcher.hosts.agent" in command and not command.startswith(("sh ", "bash "))
+    }
+
+
 def digest(links: Fleet, host: int, name: str) -> str:
     return on(links.bed, host, "sha256sum", f"{THERE}/{name}").split()[0]
 
@@ -156,6 +172,52 @@ def test_files_of_all_hosts_are_collected_but_for_those_of_a_host_that_is_killed
     for host in 1, 2, 3:
         assert hashlib.sha256((out / f"h{host}" / "big.bin").read_bytes()).hexdigest() == expected
         assert (out / f"h{host}" / "own.log").read_text() == f"{host}\n"
+
+
+def test_ringcast_is_brought_to_hosts_without_it_and_removed(links: Fleet, tmp_path: Path) -> None:
+    file, there = tmp_path / "file", tmp_path / "brought"
+    file.write_bytes(os.urandom(1000))
+    there.mkdir()
+    agents: set[str] = set()
+    command = ["--bring", "--limit-rate", "500", str(file), "-H", f"h[1-3]:{THERE}/"]
+    with started(links, *command) as process:
+        until(lambda: agents.update(_agents(links)) or len(agents) == 3, LIMIT)
+        done = finished(process)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("3 of 3 hosts have 1 files, 1,000 bytes")
+    assert not [agent for agent in agents if f" {sys.executable} " in agent]  # another Python, without ringcast
+    assert not _brought(links)
+
+
+def test_what_was_brought_is_removed_when_the_command_is_killed(links: Fleet, big: Path) -> None:
+    with started(links, "--bring", str(big), "-H", f"h[1-3]:{THERE}/") as process:
+        until(lambda: len(_agents(links)) == 3, LIMIT)
+        assert len(_brought(links)) == 3
+        process.kill()
+        finished(process)
+    until(lambda: not _brought(links), LIMIT)
+
+
+def test_a_host_that_cannot_take_ringcast_is_named(links: Fleet, tmp_path: Path) -> None:
+    file, shell, uname = tmp_path / "file", tmp_path / "shell", tmp_path / "uname"
+    file.write_text("content")
+    uname.write_text("#!/bin/sh\necho Linux riscv64\n")  # h2 is another machine
+    shell.write_text(f"""#!/bin/sh
+[ "$1" != h2 ] || set -- "$1" "env PATH={tmp_path}:/usr/bin:/bin $2"
+exec ssh -oBatchMode=yes "$@"
+""")
+    for program in shell, uname:
+        program.chmod(0o755)
+    report = tmp_path / "report.json"
+    command = ["--bring", "--rsh-agent", str(shell), str(file), "-H", f"h[1-3]:{THERE}/", "--json-report", str(report)]
+    done = cp(links, *command)
+    system = " ".join(os.uname()[::4])
+    assert (done.returncode, done.stderr) == (1, f"ringcast cp: h2: it is Linux riscv64, and this host {system}\n")
+    done = cp(links, "--keep-going", *command)
+    assert done.returncode == 1
+    assert done.stdout.startswith("2 of 3 hosts have 1 files, ")
+    assert [bool(host["error"]) for host in json.loads(report.read_text())["hosts"]] == [False, True, False]
+    assert not _brought(links)
 
 
 @pytest.mark.parametrize("whose", ["the launcher's", "all"])

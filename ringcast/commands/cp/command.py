@@ -66,7 +66,7 @@ def _run(job: Job) -> tuple[Outcome, int]:
 
     def run(hosts: Sequence[str]) -> Outcome:
         places = tuple(os.path.join(job.order.target, os.fsencode(host)) for host in hosts) if job.collects else ()
-        return run_job(replace(job.order, places=places), hosts, job.rsh_agent)
+        return run_job(replace(job.order, places=places), hosts, job.rsh_agent, brings=job.brings)
 
     try:
         outcome = copy_to_all(job.hosts, run, _complain) if job.order.options.keep_going else run(job.hosts)
@@ -192,6 +192,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="leave out hosts that cannot be reached or cannot take the files, "
         "instead of stopping; hosts that could not be reached, or were lost, are tried once more at the end",
+    )
+    add(
+        "--bring",
+        action="store_true",
+        help="bring ringcast to hosts that lack it, for the time of the copy: they need ssh, tar and the same Python",
     )
     add(
         "--limit-rate",

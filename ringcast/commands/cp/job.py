@@ -8,7 +8,7 @@ import re
 import shlex
 import socket
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from ringcast._util.dataclass import dataclass
 from ringcast.commands.cp.order import Order, below_home
@@ -28,6 +28,7 @@ class Job:
     hosts: tuple[str, ...]
     rsh_agent: str
     collects: bool = False  # the hosts have the files
+    brings: bool = False  # the hosts get ringcast for the time of the copy
 
 
 def job_of(options: argparse.Namespace) -> Job:
@@ -36,7 +37,10 @@ def job_of(options: argparse.Namespace) -> Job:
     Raises:
         HostError, ValueError: the options contradict each other, or name no job.
     """
-    return _collecting(options) if options.collect else _copying(options)
+    job = _collecting(options) if options.collect else _copying(options)
+    if options.bring and job.rsh_agent == "srun":
+        raise ValueError("--bring brings ringcast by ssh; on nodes of Slurm it has to be there")
+    return replace(job, brings=options.bring)
 
 
 def _copying(options: argparse.Namespace) -> Job:

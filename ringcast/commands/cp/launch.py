@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +13,17 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from ringcast._util.dataclass import dataclass
+from ringcast.commands.cp.bring import BringError, brought, worker_of
 from ringcast.commands.cp.order import Order, answer
 from ringcast.commands.cp.progress_line import CopyProgress
 from ringcast.config.worker import without_pickles
+from ringcast.net.hostlist import is_own
 from ringcast.transfer.records import Failed
 from ringcast.transfer.report import CopyReport, Progress
 from ringcast.transfer.seal import new_keys
 from ringcast.wire.codec import encode
 
+_WORKER = "ringcast.commands.cp.worker"
 _PATIENCE = 3.0  # seconds in which a job ends after its report
 KEPT = "data that has arrived is kept, and the same command sends only the rest"
 
@@ -54,8 +58,24 @@ class Outcome:
         return self.report is not None and self.report.ok
 
 
-def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
-    """Copy to these hosts.
+def run_job(order: Order, hosts: Sequence[str], rsh_agent: str, *, brings: bool = False) -> Outcome:
+    """Copy to these hosts; with `brings`, those that are not this one get ringcast for that time.
+
+    Raises:
+        KeyboardInterrupt: the user interrupted the copy; the ranks have ended.
+    """
+    if not brings:
+        return _run(order, hosts, rsh_agent, ["python", "-P", "-m", _WORKER])
+    own = socket.gethostname()
+    try:
+        with brought([host for host in hosts if not is_own(host, own)], rsh_agent) as agent:
+            return _run(order, hosts, agent, worker_of(_WORKER))
+    except BringError as error:
+        return Outcome(failed=error.hosts, started=False)
+
+
+def _run(order: Order, hosts: Sequence[str], rsh_agent: str, worker: Sequence[str]) -> Outcome:
+    """Copy to these hosts, by ranks that this command runs.
 
     Raises:
         KeyboardInterrupt: the user interrupted the copy; the ranks have ended.
@@ -64,7 +84,7 @@ def run_job(order: Order, hosts: Sequence[str], rsh_agent: str) -> Outcome:
     public, secret = new_keys()
     with TemporaryFile() as job_report, TemporaryFile("w+", errors="replace") as said:
         with subprocess.Popen(
-            _argv(hosts, rsh_agent, job_report.fileno(), public),
+            _argv(hosts, rsh_agent, job_report.fileno(), [*worker, public.hex()]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -101,7 +121,7 @@ def _end(launcher: subprocess.Popen[bytes]) -> None:
         launcher.kill()
 
 
-def _argv(hosts: Sequence[str], rsh_agent: str, report: int, public: bytes) -> list[str]:
+def _argv(hosts: Sequence[str], rsh_agent: str, report: int, worker: Sequence[str]) -> list[str]:
     """Return the command that starts the ranks, in a directory that every host has."""
     agent = ["--rsh-agent", rsh_agent] if rsh_agent else []
     names = ",".join(f"[{host}]" if ":" in host else host for host in ("localhost", *hosts))
@@ -109,7 +129,7 @@ def _argv(hosts: Sequence[str], rsh_agent: str, report: int, public: bytes) -> l
     # Output of the other hosts is dropped, so that no host can forge an answer of the rank that has the files.
     told = ["--wdir", "/", "--output", "none", "--ranks-filter", "0", "--stdin", "0"]
     told += ["--json-report", f"/dev/fd/{report}"]
-    return [*launch, *told, "python", "-P", "-m", "ringcast.commands.cp.worker", public.hex()]
+    return [*launch, *told, *worker]
 
 
 def _follow(lines: Iterable[bytes], shown: CopyProgress) -> tuple[CopyReport | None, str]:
