@@ -38,7 +38,7 @@ def free_lanes(endpoint: Endpoint) -> Lanes | None:
     """Return the lanes of a rank if nothing of its own is under way, and the next call would not raise at once."""
     if endpoint.shared or endpoint.requests or endpoint.gate.pending or endpoint.transport.unsent:
         return None
-    if endpoint.closed or endpoint.torn or endpoint.dropped:
+    if endpoint.closed or endpoint.torn or endpoint.dropped or endpoint.playing is not None:
         return None
     return endpoint.transport.lanes if endpoint.direct else None
 
@@ -70,12 +70,18 @@ def run(endpoint: Endpoint, programs: Programs, steps: Sequence[Step], memory: M
 def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Array | None = None) -> End | None:
     """Run a program, as `run`; on `data`, if it has none of its own."""
     op.rounds, whole = len(flat.moves), 2 * len(flat.moves)
-    code, lent, given = 0, {}, () if flat.data is not None else flat.bound(data)
+    code, given, lent = 0, () if flat.data is not None else flat.bound(data), dict[Send, Slots]()
+
+    def hand_over() -> None:
+        lent.update(_lend(endpoint, lane, flat, op, data))
+
+    endpoint.playing = hand_over
     try:
         code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE, *given)
     finally:
+        endpoint.playing = None
         if code != whole:
-            lent = _lend(endpoint, lane, flat, op, data)
+            hand_over()
     if code == whole:
         return None
     end = End(code >> 1, code & 1 == 1, lent) if code >= 0 else End(-1 - code, None, lent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
@@ -110,6 +110,9 @@ class Endpoint:
         self.unanswered = UnansweredErrors()
         self.ready: deque[Runnable] = deque()  # calls that can go on
         self.running: Runnable | None = None  # the call whose steps run now
+        # While a call runs by prediction, with code of the program in it: hands over what that has lent. Another call
+        # within it needs the engine, which awaits that as well.
+        self.playing: Callable[[], object] | None = None
         self.arrivals = 0  # messages that this rank has taken, from other ranks and its own process
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
         self.failures = 0  # how many of them have an error
@@ -243,6 +246,8 @@ class Endpoint:
         Every call that can go on then, does. Before the wait is the one place where handlers of signals run in a call.
         What they raise breaks off nothing; anything else that is raised in the middle leaves this rank `torn`.
         """
+        if self.playing is not None:
+            self.playing()
         if self.ready:  # of a message of this rank to itself
             deadline = self.transport.clock()
         gate = self.gate

@@ -81,7 +81,7 @@ typedef struct {
     unsigned char *rings;
     Link *links;
     Offer offers[OFFERS];
-    int offered;
+    int offered, handed; /* `handed`: whether offers were handed over since a program has begun */
     Message found; /* by the last `lane_look`, which has returned it … */
     uint64_t source, loan[2 + 2 * PARTS]; /* … from this rank, and with this loan */
     enum { NOTHING, WHOLE, LOAN } kind;
@@ -1038,19 +1038,21 @@ static int received(Lane *self, const Move *move, const Memory *memory, const Na
 static PyObject *play(Lane *self, const Program *program, const Memory *memory, const Name *call, PyObject *calls,
                       double patience)
 {
-    self->offered = 0;
+    self->offered = self->handed = 0;
     for (Py_ssize_t i = 0; i < program->count; i++) {
         const Move *move = &program->moves[i];
         if (move->settles && !settle(self, call, patience))
             return PyLong_FromSsize_t(-1 - i);
         if (!make_calls(calls ? PyTuple_GetItem(calls, 2 * i) : move->before))
             return NULL;
-        if (!sent(self, move, memory, call, i))
+        if (self->handed || !sent(self, move, memory, call, i))
             return PyLong_FromSsize_t(2 * i);
         if (!received(self, move, memory, call, patience))
             return PyLong_FromSsize_t(2 * i + 1);
         if (!make_calls(calls ? PyTuple_GetItem(calls, 2 * i + 1) : move->after))
             return NULL;
+        if (self->handed)
+            return PyLong_FromSsize_t(-2 - i);
     }
     return PyLong_FromSsize_t(settle(self, call, patience) ? 2 * program->count : -1 - program->count);
 }
@@ -1086,6 +1088,7 @@ static PyObject *lane_run(Lane *self, PyObject *const *args, Py_ssize_t count)
 static PyObject *lane_offered(Lane *self, PyObject *Py_UNUSED(ignored))
 {
     PyObject *found = PyList_New(0);
+    self->handed |= self->offered;
     for (; found && self->offered; self->offered--) {
         Offer *offer = &self->offers[self->offered - 1];
         PyObject *entry = Py_BuildValue("nK", offer->move, (unsigned long long)offer->transfer);

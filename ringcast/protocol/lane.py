@@ -129,7 +129,8 @@ class Lane(Protocol):
         With `data`, `calls` are the ones before and after each move, in this order, in place of its own; None: its own.
 
         Returns 2 i + s: the first i moves are over, and of the next one the calls before it, and with s = 1 its send;
-        or -1 - i: the first i moves are over, and the next one, or the end, waits for offers to be confirmed.
+        or -1 - i: the first i moves are over, and the next one, or the end, waits for offers to be confirmed. A program
+        also ends behind a call in which offers were handed over (`offered`).
 
         Raises:
             BaseException: of a call; where it comes after a message, that counts as received.

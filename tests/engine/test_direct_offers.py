@@ -211,3 +211,44 @@ def arrays_left(endpoint: Endpoint) -> list[str]:
             given.append((name, weakref.ref(array)))
             del array
     return [name for name, array in given if array() is not None]
+
+
+# Calls within a program, as a function that numpy calls makes them.
+
+
+@pytest.mark.parametrize("nbytes", [24, NBYTES, 10 * NBYTES])
+@pytest.mark.parametrize("within", ["allreduce", "the same", "sendrecv", "large sendrecv"])
+def test_a_call_within_a_program_loses_nothing_of_it(within: str, nbytes: int, ends: Counter[str]) -> None:
+    """The ranks combine as often as each other, so all make that call."""
+    job = Job(2, predict=True)
+    try:
+        made = job.run(lambda endpoint: calls_within(endpoint, within, nbytes))
+        assert made[0] == made[1] > 0
+        assert job.ledgers
+    finally:
+        job.close()
+
+
+def calls_within(endpoint: Endpoint, within: str, nbytes: int) -> int:
+    """Make calls whose operator makes another one, and return how many those were."""
+    comm, other = (Communicator(Group(endpoint, context, NETWORKS["shm"]), patience(ENOUGH)) for context in (1, 2))
+    peer, values, made = 1 - comm.rank, np.full(nbytes // 4, 3e38, np.float32), Counter[str]()
+
+    def call(*_: object) -> None:
+        if within == "the same":
+            with np.errstate(all="ignore"):
+                assert np.isinf(other.allreduce(values)).all()
+        elif within == "allreduce":
+            assert other.allreduce(1) == 2
+        else:
+            size = 3 if within == "sendrecv" else NBYTES
+            assert (other.sendrecv(np.full(size, comm.rank), peer, peer) == peer).all()
+        made[within] += 1
+
+    for _ in range(5):
+        with np.errstate(all="ignore"):
+            assert np.isinf(other.allreduce(values)).all()
+        with np.errstate(over="call", call=call):
+            assert np.isinf(comm.allreduce(values)).all()
+        assert (comm.allreduce(np.ones_like(values)) == 2).all()
+    return made[within]
