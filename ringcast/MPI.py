@@ -42,6 +42,7 @@ from ringcast.mpi.messages.matched import *
 from ringcast.mpi.requests.grequest import *
 from ringcast.mpi.requests.request import *
 from ringcast.mpi.unsupported import *
+from ringcast.mpi.windows.win import *
 
 _typealign, _typecode = typealign, typecode  # for mpi4py.util.dtlib
 del typealign, typecode

@@ -113,7 +113,7 @@ def bcast_shared(group: Group, value: Any, root: int, writeable: bool) -> Steps[
 def in_memory(
     group: Group, name: str, neighbors: Sequence[int], nbytes: int, use: Callable[[HostMemory], Result]
 ) -> Steps[Result | SharedMemoryError]:
-    """Make a memory on each host, and return what this rank makes of it by `use`; an error of any rank is returned.
+    """Make a memory on each host, and return the result of `use` on it; an error of any rank is returned.
 
     `neighbors` are the ranks of this host; the first one makes the memory.
     """
@@ -126,7 +126,7 @@ def in_memory(
         except OSError as error:
             problem = error.strerror or str(error)
         place = NOWHERE if memory is None else memory.place
-        places = yield from _exchanged(group, name, np.array(place, np.int64))
+        places = yield from exchanged(group, name, np.array(place, np.int64))
         try:
             if first != group.rank and any(places[first]):
                 memory = host_memory.open_at(Place(*map(int, places[first])), nbytes)
@@ -134,7 +134,7 @@ def in_memory(
                 result = use(memory)
         except OSError as error:
             problem = error.strerror or str(error)
-        reports = yield from _exchanged(group, name, _report(problem))
+        reports = yield from exchanged(group, name, _report(problem))
     finally:
         if memory is not None:
             memory.close()
@@ -175,7 +175,7 @@ def _between_hosts(group: Group, firsts: Sequence[int], root: int, wanted: Wante
 
 def _colors(group: Group, name: str, data: Data | None = None) -> Steps[list[int]]:
     """Return the colour of each rank's host; all ranks must make this call with the same `data`."""
-    table = yield from _exchanged(group, name, np.array([color_of_host()], np.int64), data)
+    table = yield from exchanged(group, name, np.array([color_of_host()], np.int64), data)
     return [int(color) for color in table[:, 0]]
 
 
@@ -191,7 +191,7 @@ def _firsts(colors: Sequence[int], root: int) -> dict[int, int]:
     return firsts
 
 
-def _exchanged(group: Group, name: str, row: Array, data: Data | None = None) -> Steps[Array]:
+def exchanged(group: Group, name: str, row: Array, data: Data | None = None) -> Steps[Array]:
     """Return the rows of all ranks; `data` has the arguments of the call, on which they must agree."""
     table = np.zeros((group.size, len(row)), row.dtype)
     table[group.rank] = row

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, SupportsIndex, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ringcast.mpi.base.error_classes import ERR_UNSUPPORTED_OPERATION
 from ringcast.mpi.base.exceptions import Exception
-from ringcast.mpi.datatypes.buffers import message
 from ringcast.mpi.handles.handle import Handle, predefined
 
 __all__ = [
     "FILE_NULL",
     "SESSION_NULL",
-    "WIN_NULL",
     "Close_port",
     "File",
     "Lookup_name",
@@ -22,7 +20,6 @@ __all__ = [
     "Register_datarep",
     "Session",
     "Unpublish_name",
-    "Win",
 ]
 
 WINDOWS = "windows of one-sided communication (RMA)"
@@ -70,7 +67,7 @@ def _raising(what: str, name: str = "") -> Callable[..., NoReturn]:
     return method
 
 
-def _without(what: str, methods: str, properties: str = "") -> Callable[[type[Kind]], type[Kind]]:
+def without(what: str, methods: str, properties: str = "") -> Callable[[type[Kind]], type[Kind]]:
     """Give a class methods and properties that raise."""
 
     def add(cls: type[Kind]) -> type[Kind]:
@@ -86,44 +83,7 @@ def _without(what: str, methods: str, properties: str = "") -> Callable[[type[Ki
 _OF_ERRORS = "Create_errhandler Get_errhandler Set_errhandler Call_errhandler "
 
 
-@_without(
-    WINDOWS,
-    _OF_ERRORS + "Create Allocate Allocate_shared Create_dynamic Free Attach Detach Shared_query Get_group Get_info "
-    "Set_info Set_name Create_keyval Free_keyval Get_attr Set_attr Delete_attr Rput Rget Accumulate "
-    "Raccumulate Get_accumulate Rget_accumulate Fetch_and_op Compare_and_swap Fence Start Complete Post Wait "
-    "Test Lock Lock_all Unlock Unlock_all Flush Flush_all Flush_local Flush_local_all Sync tomemory",
-    "attrs flavor model info group group_rank group_size",
-)
-class Win(Handle):
-    """A window of one-sided communication; there are none."""
-
-    def Put(self, origin: Any, target_rank: int, target: Any = None) -> NoReturn:
-        """Refuse, after the arguments are checked."""
-        message(origin, writes=False)
-        _check_target(target)
-        raise Unsupported(WINDOWS)
-
-    def Get(self, origin: Any, target_rank: int, target: Any = None) -> NoReturn:
-        """Refuse, after the arguments are checked."""
-        message(origin, writes=True)
-        _check_target(target)
-        raise Unsupported(WINDOWS)
-
-    def Get_name(self) -> str:
-        """Return the name of the null window."""
-        return "MPI_WIN_NULL"
-
-    name = property(Get_name)
-
-
-def _check_target(target: Any) -> None:
-    if isinstance(target, (list, tuple)) and len(target) <= 3:
-        return
-    if target is not None and not isinstance(target, SupportsIndex):
-        raise ValueError("target: expecting a displacement, or a list or tuple of up to 3 items")
-
-
-@_without(
+@without(
     FILES,
     _OF_ERRORS
     + "Open Close Delete Get_amode Get_group Get_info Set_info Get_size Set_size Preallocate Get_view Set_view "
@@ -139,7 +99,7 @@ class File(Handle):
     """A file that ranks read and write together; there are none."""
 
 
-@_without(
+@without(
     SESSIONS,
     _OF_ERRORS + "Init Finalize Create_group Get_info Get_num_psets Get_nth_pset Get_pset_info "
     "Attach_buffer Detach_buffer Flush_buffer Iflush_buffer",
@@ -148,7 +108,6 @@ class Session(Handle):
     """A session; there are none."""
 
 
-WIN_NULL = predefined(Win(), "WIN_NULL")
 FILE_NULL = predefined(File(), "FILE_NULL")
 SESSION_NULL = predefined(Session(), "SESSION_NULL")
 

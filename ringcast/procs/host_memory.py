@@ -62,6 +62,14 @@ class HostMemory:
         except (OverflowError, ValueError) as error:
             raise OSError(errno.ENOMEM, str(error)) from None
 
+    def duplicate(self) -> int | None:
+        """Return another descriptor of it; None where there is none.
+
+        Raises:
+            OSError: there are no descriptors left.
+        """
+        return None if self._file == _NONE else os.dup(self._file)
+
     def close(self) -> None:
         """Close it; what is mapped stays."""
         if self._file != _NONE:

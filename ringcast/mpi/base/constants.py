@@ -59,7 +59,7 @@ F_TAG = 3
 F_ERROR = 4
 F_STATUS_SIZE = 5
 
-# Windows and files, which this layer does not have; programs read the numbers before they call anything
+# Windows, and files, which this layer does not have; programs read the numbers before they call anything
 LOCK_EXCLUSIVE = 234
 LOCK_SHARED = 235
 WIN_BASE = 1711276033

@@ -12,6 +12,7 @@ from ringcast.errors import (
     PeerFailed,
     Revoked,
     RingcastError,
+    SharedMemoryError,
     UsageError,
 )
 from ringcast.mpi.base.error_classes import *
@@ -98,6 +99,7 @@ _OF_ERROR: dict[type[RingcastError], int] = {
     Revoked: ERR_REVOKED,
     CollectiveTimeout: ERR_OTHER,
     ObjectsRefused: ERR_UNSUPPORTED_OPERATION,
+    SharedMemoryError: ERR_NO_MEM,
     UsageError: ERR_OTHER,
 }
 

@@ -1,0 +1,1 @@
+"""Windows: memory that the ranks of a host share."""
