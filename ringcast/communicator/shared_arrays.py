@@ -52,7 +52,7 @@ class SharedArrays(Calls):
         *,
         timeout: float | None = None,
     ) -> NDArray[Any]:
-        """Return a new array that all ranks of this host see: what one of them writes, the others read.
+        """Return a new array in memory that all ranks of this host see.
 
         Collective. Each host has one array, whose memory is given back when no rank has the array, or a view of it, any
         more: `del` it, as any array. Nothing is left of it however ranks end. ringcast does not order the accesses:

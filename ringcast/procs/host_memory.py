@@ -20,7 +20,11 @@ _AT_ONCE = 256 << 20  # bytes that are allocated without a look at signals, and 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if hasattr(fcntl, "F_SEAL_SHRINK") else 0
 _NONE = -1  # in place of a descriptor
 _SHORTAGE = errno.EMFILE, errno.ENFILE, errno.ENOMEM
-_APART = "its first rank's memory is not in this rank's /proc: are they in different PID namespaces, as of containers?"
+_APART = (
+    "the memory of the host's first rank is not in the /proc of this rank: "
+    "do they run in different PID namespaces, as of containers?"
+)
+_CLOSED = f"the process of the host's first rank lets no other process open its memory: {PROTECTED}"
 
 
 class Place(NamedTuple):
@@ -71,7 +75,7 @@ class HostMemory:
         return None if self._file == _NONE else os.dup(self._file)
 
     def close(self) -> None:
-        """Close it; what is mapped stays."""
+        """Close it; mappings stay."""
         if self._file != _NONE:
             os.close(self._file)
 
@@ -113,7 +117,7 @@ def open_at(place: Place, nbytes: int) -> HostMemory:
     except OSError as error:
         if error.errno in _SHORTAGE:
             raise
-        raise OSError(error.errno, PROTECTED if error.errno == errno.EACCES else _APART) from None
+        raise OSError(error.errno, _CLOSED if error.errno == errno.EACCES else _APART) from None
     status = os.fstat(file)
     if (status.st_dev, status.st_ino) != (place.device, place.inode):
         os.close(file)

@@ -6,6 +6,7 @@ import errno
 import gc
 import mmap
 import os
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from support.shared_arrays import HOST, color_of_host, go_to_host, mapped
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
 
 SIZES = 1, 2, 3, 8, 33
+NOBODY = 65534
 RECORD = np.dtype([("a", "i4"), ("b", "f8", 2)])
 
 
@@ -72,8 +74,7 @@ def test_processes_see_one_array() -> None:
 
 def marks(comm: Communicator) -> list[int]:
     array = comm.shared_array(3, int, fill=10)
-    comm.barrier()
-    array[comm.rank] += comm.rank
+    array[comm.rank] += comm.rank  # no rank fills it any more
     comm.barrier()
     return array.tolist()
 
@@ -288,6 +289,17 @@ def test_another_file_in_the_place_of_the_memory_is_refused() -> None:
         place = host_memory.Place(os.getpid(), file.fileno(), 0, 0)
         with pytest.raises(OSError, match="PID namespaces"):
             host_memory.open_at(place, 1)
+
+
+def test_no_other_user_can_open_it() -> None:
+    needs.root()
+    memory = host_memory.make(5, alone=False)
+    path = f"/proc/{os.getpid()}/fd/{memory.place.descriptor}"
+    ours = subprocess.run(["cat", path], capture_output=True, check=True)
+    theirs = subprocess.run(["cat", path], capture_output=True, text=True, user=NOBODY, group=NOBODY, check=False)
+    memory.close()
+    assert ours.stdout == bytes(5)
+    assert "Permission denied" in theirs.stderr
 
 
 def test_its_size_cannot_be_changed() -> None:
