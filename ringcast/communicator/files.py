@@ -18,6 +18,7 @@ from ringcast.engine.datatypes import bytes_of, room
 from ringcast.errors import ArgumentError, SharedMemoryError
 from ringcast.ops import Array
 from ringcast.requests.calls import Calls
+from ringcast.wire.call import NOWHERE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,7 +170,7 @@ class Files(Calls):
         requests (HTTP 429) pause all hosts at once, and halve the requests. Every part is checked: its length, the
         version of the file, and a checksum of its way.
 
-        Cost: each byte is read once, and received once by every host, at the same time. Memory: 24 MB for each host
+        Cost: each byte is read once, and received once by every host, at the same time. Memory: 48 MB for each host
         beside the result.
 
         Args:
@@ -196,23 +197,25 @@ class Files(Calls):
         from ringcast.transfer.read_once import read_file  # http, ssl and threads: if needed
 
         self._check("read_file")
-        rank = self._group.endpoint.rank
         if not (isinstance(connections, int) and 1 <= connections <= 64):
-            raise ArgumentError(rank, "read_file", "connections", f"expected 1 to 64, got {safe_text(connections)}")
-        if out is None and shared:
-            return read_file(self, fspath(source), connections, self._shared_room)  # type: ignore[arg-type]
-        return read_file(self, fspath(source), connections, partial(_room, rank, out))  # type: ignore[arg-type]
-
-    def _shared_room(self, size: int) -> tuple[Any, memoryview, bool]:
-        """Return an array that the ranks of a host share, its bytes, and that they share it; all ranks call this."""
-        made = self._call(collectives.shared_memory.shared_array(self._group, size, np.uint8, None), None)
-        if isinstance(made, SharedMemoryError):
-            raise made
-        return made, made.data, True
+            expected = f"expected 1 to 64, got {safe_text(connections)}"
+            raise ArgumentError(self._group.endpoint.rank, "read_file", "connections", expected)
+        make = _shared_room if out is None and shared else partial(_own_room, out)
+        return read_file(self, fspath(source), connections, make)  # type: ignore[arg-type]
 
 
-def _room(rank: int, out: Any, size: int) -> tuple[Any, memoryview, bool]:
+def _shared_room(comm: Files, size: int) -> tuple[Any, memoryview, bool]:
+    """Return an array that the ranks of a host share, its bytes, and that they share it; all ranks call this."""
+    steps = collectives.shared_memory.shared_array(comm._group, size, np.uint8, None)
+    made = comm._make("read_file", steps, None, NOWHERE)
+    if isinstance(made, SharedMemoryError):
+        raise made
+    return made, made.data, True
+
+
+def _own_room(out: Any, comm: Files, size: int) -> tuple[Any, memoryview, bool]:
     """Return the result of a rank, its bytes, and that no other rank shares it."""
+    rank = comm._group.endpoint.rank
     if out is None:
         made: Array = room(rank, "read_file", (size,), np.dtype(np.uint8), "source")
         return made, made.data, False

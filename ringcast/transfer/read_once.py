@@ -1,9 +1,9 @@
 """Read a file for a job: each host reads a part of it, and every host gets the whole.
 
 One rank of each host reads, the reader: by several connections, straight into the memory of the result. The readers
-meet in rounds. In each they exchange their reports (`shares.py`), and then, by one allgatherv, the bytes that have come
-since the last round, while the connections go on reading. A round takes as long as it takes to pass these bytes on, so
-that rounds are short while the source is slow, and long, up to a quarter of a second, while the network is.
+meet in rounds. In each they exchange their reports (`shares.py`), while an allgatherv passes on the bytes of the round
+before, and the connections go on reading. A round takes as long as it takes to pass these bytes on, so that rounds are
+short while the source is slow, and long, up to half a second, while the network is.
 
 A checksum of what each reader has passed on follows in its next report. When a rank is lost, the others shrink the
 communicator, exchange which bytes each host has, and go on.
@@ -35,6 +35,7 @@ from ringcast.errors import (
 )
 from ringcast.ops import Array
 from ringcast.procs.colocation import host
+from ringcast.requests.request import Request
 from ringcast.transfer import records
 from ringcast.transfer.ranges import Range, Ranges
 from ringcast.transfer.reading import MOST_RANGES, Problem, Reading
@@ -45,15 +46,16 @@ from ringcast.transfer.sources.opening import name_for_people, open_source
 from ringcast.wire.codec import Count, Rank
 
 PATIENCE = 0.01  # seconds for which a reader without news lets the others wait
-ROUND = 24 << 20  # bytes of a round at most: the memory beside the result
+ROUND = 24 << 20  # bytes of a round at most; two of them are the memory beside the result
 _SHORTEST_ROUND, _FIRST_ROUND = 1 << 20, 4 << 20
-_ROUND_TIME = 0.25  # seconds, in which a pause or a lost reader is noticed
+_ROUND_TIME = 0.5  # seconds, in which a pause or a lost reader is noticed
 _OPENING = 5  # tries to open the source
 _ALIKE = TransferError, ArgumentError, SharedMemoryError  # errors that all ranks raise at the same place
 _REFUSED = "the server refuses all requests, again and again"
 _DAMAGED = "its bytes have changed on the way between two hosts"
 
 Bytes = NDArray[np.uint8]
+Room = Callable[[Any, int], tuple[Array, memoryview, bool]]  # of a communicator, for so many bytes
 
 
 class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
@@ -61,7 +63,7 @@ class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
 
     def create(self, ranks: Sequence[int]) -> Self | None: ...
     def split(self, color: int) -> Self: ...
-    def allgatherv(self, value: Any, counts: Any = None, *, out: Any = None) -> Any: ...
+    def iallgatherv(self, value: Any, counts: Any = None, *, out: Any = None) -> Request[Any]: ...
     def barrier(self) -> None: ...
     def revoke(self) -> None: ...
 
@@ -99,17 +101,15 @@ class Outcome:
     segment: tuple[Count, ...] = ()
 
 
-def read_file(
-    comm: Ranks, source: str, connections: int, room: Callable[[int], tuple[Array, memoryview, bool]]
-) -> Array:
+def read_file(comm: Ranks, source: str, connections: int, room: Room) -> Array:
     """Return an array with the bytes of a source, on every rank.
 
     Args:
         comm: all ranks, each with a source of its own that means the same file.
         source: path or URL.
         connections: that each host makes.
-        room: makes the array for so many bytes, on all ranks together; returns it, its bytes, and whether the ranks of
-            a host share it.
+        room: makes the array for so many bytes, on all ranks of a communicator together; returns it, its bytes, and
+            whether the ranks of a host share it.
 
     Raises:
         SourceError: no host can read the source, or it changed; all ranks raise it.
@@ -152,7 +152,7 @@ class _Teams:
 class _Read:
     """State of a read on this rank, which outlives the loss of other ranks."""
 
-    def __init__(self, source: str, connections: int, room: Callable[[int], tuple[Array, memoryview, bool]]) -> None:
+    def __init__(self, source: str, connections: int, room: Room) -> None:
         self._name, self._connections, self._room = source, connections, room
         self._shown = brief(name_for_people(source))
         self._source: Source | None = None
@@ -193,9 +193,10 @@ class _Read:
             TransferError: another rank's does not.
         """
         wrong: ArgumentError | None = None
-        if self._result is None:
+        if not np.asarray(comm.allgather(np.int64(self._result is not None))).all():  # a loss may have come between
+            self._there = Ranges()
             try:
-                self._result = self._room(size)
+                self._result = self._room(comm, size)
             except ArgumentError as error:
                 wrong = error  # a SharedMemoryError all ranks have
         fits = np.asarray(comm.allgather(np.int64(wrong is None)))
@@ -282,9 +283,10 @@ class _Rounds:
         self._readers, self._memory, self._there, self._shares = readers, memory, there, shares
         self._me, self._size = readers.rank, len(readers.members)
         self._data = np.frombuffer(memory, np.uint8) if len(memory) else np.empty(0, np.uint8)
-        self._buffer = np.empty(0, np.uint8)
+        self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        self._passing: _Passing | None = None
         self._sums = [0] * self._size  # checksums of the last round, as this reader has got its bytes
-        self._room = self._proposal = _FIRST_ROUND
+        self._room, self._speed = _FIRST_ROUND, _FIRST_ROUND / _ROUND_TIME
         self.problem: Problem | None = None
 
     @property
@@ -296,33 +298,46 @@ class _Rounds:
         """Take rounds until all have every byte, or none can go on."""
         if reading is not None and resent:
             reading.has(resent)
-        ends = False
-        while not ends:
-            share = max(1, self._room // max(1, self._shares.active))
-            report = Report(gone=True) if reading is None else reading.report(share, self._patience)
-            stops = self.problem is not None or (reading is not None and _is_changed(reading.problem))
-            news = self._exchange(report, stops)
-            turn = self._shares.turn([each.report for each in news])
-            if reading is not None:
-                reading.take(turn, self._me)
-                reading.passed_on(report.ready)
-            self._check(news)
-            self._pass_on(turn.sent)
-            ends = any(each.stops for each in news) or self._ends(turn.sent)
+        try:
+            while self._take_round(reading):
+                pass
+        finally:
+            if self._passing is not None:
+                with suppress(RingcastError):
+                    self._passing.request.wait()
+
+    def _take_round(self, reading: Reading | None) -> bool:
+        """Exchange reports while bytes are passed on; then begin to pass on those of the reports.
+
+        Returns:
+            Whether there is a next round.
+        """
+        share = max(1, self._room // max(1, self._shares.active))
+        patience = 0.0 if self._passing is not None or self._shares.done else PATIENCE
+        report = Report(gone=True) if reading is None else reading.report(share, patience)
+        stops = self.problem is not None or (reading is not None and _is_changed(reading.problem))
+        news = self._exchange(report, stops)
+        turn = self._shares.turn([each.report for each in news])
+        if reading is not None:
+            reading.take(turn, self._me)
+            reading.passed_on(report.ready)
+        self._check(news)
+        idle = self._passing is None and not any(turn.sent)
+        self._finish()
+        if any(each.stops for each in news) or (idle and self._over):
+            return False
+        self._begin(turn.sent)
+        return True
 
     @property
-    def _patience(self) -> float:
-        return 0.0 if self._shares.done else PATIENCE
-
-    def _ends(self, sent: Sequence[Sequence[Range]]) -> bool:
-        """Return whether nothing is left to do: a round that passed on bytes is followed by one with checksums."""
-        shares = self._shares
-        return not any(sent) and (shares.done or shares.refused or not shares.active)
+    def _over(self) -> bool:
+        """Whether there is nothing left to read, or no reader for it."""
+        return self._shares.done or self._shares.refused or not self._shares.active
 
     def _exchange(self, report: Report, stops: bool) -> list[_News]:
-        row = _row(report, stops, self._sums[self._me], self._proposal)
+        row = _row(report, stops, self._sums[self._me], int(self._speed * _ROUND_TIME))
         news = [_news(each) for each in np.asarray(self._readers.allgather(row)).tolist()]
-        self._room = max(_SHORTEST_ROUND, min(ROUND, *(each.room for each in news), ROUND))
+        self._room = max(_SHORTEST_ROUND, min(ROUND, *(each.room for each in news)))
         return news
 
     def _check(self, news: Sequence[_News]) -> None:
@@ -330,27 +345,51 @@ class _Rounds:
             if each.checksum != mine and self.problem is None:
                 self.problem = Problem(_DAMAGED, None, True)
 
-    def _pass_on(self, sent: Sequence[Sequence[Range]]) -> None:
-        """Bring the bytes of all readers into the memory of each."""
+    def _begin(self, sent: Sequence[Sequence[Range]]) -> None:
+        """Begin to bring the bytes of all readers into the memory of each."""
         counts = [sum(stop - start for start, stop in each) for each in sent]
-        total, self._sums = sum(counts), [0] * self._size
-        if self._size > 1 and total:
-            began = time.monotonic()
-            if len(self._buffer) < total:
-                self._buffer = np.empty(total, np.uint8)
-            whole = self._buffer[:total]
-            parts = np.split(whole, np.cumsum(counts)[:-1])
-            _gather(self._data, sent[self._me], parts[self._me])
-            self._readers.allgatherv(parts[self._me], counts, out=whole)
-            for number, (part, ranges) in enumerate(zip(parts, sent, strict=True)):
-                self._sums[number] = crc32(part.data)
-                if number != self._me:
-                    _scatter(part, ranges, self._data)
-            speed = total / max(time.monotonic() - began, 1e-6)
-            self._proposal = int(min(ROUND, max(_SHORTEST_ROUND, speed * _ROUND_TIME)))
+        if self._size == 1:
+            self._arrived(sent)
+            return
+        if not any(counts):
+            return
+        self._buffers.reverse()  # not the one that has just been emptied
+        if len(self._buffers[0]) < sum(counts):
+            self._buffers[0] = np.empty(sum(counts), np.uint8)
+        whole = self._buffers[0][: sum(counts)]
+        parts = np.split(whole, np.cumsum(counts)[:-1])
+        _gather(self._data, sent[self._me], parts[self._me])
+        request = self._readers.iallgatherv(parts[self._me], counts, out=whole)
+        self._passing = _Passing(request, parts, sent, time.monotonic())
+
+    def _finish(self) -> None:
+        """Wait for the bytes that are under way, and put them into their places."""
+        passing, self._passing, self._sums = self._passing, None, [0] * self._size
+        if passing is None:
+            return
+        passing.request.wait()
+        for number, (part, ranges) in enumerate(zip(passing.parts, passing.sent, strict=True)):
+            self._sums[number] = crc32(part.data)
+            if number != self._me:
+                _scatter(part, ranges, self._data)
+        self._arrived(passing.sent)
+        speed = sum(map(len, passing.parts)) / max(time.monotonic() - passing.began, 1e-6)
+        self._speed = max(speed, 0.9 * self._speed)
+
+    def _arrived(self, sent: Sequence[Sequence[Range]]) -> None:
         for ranges in sent:
             for each in ranges:
                 self._there.add(each)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """Bytes that are under way to all readers: the parts of each, and the ranges that they are."""
+
+    request: Request[Any]
+    parts: list[Bytes]
+    sent: Sequence[Sequence[Range]]
+    began: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,8 +283,8 @@ def _frozen(ranges: Sequence[Sequence[Range]]) -> tuple[tuple[Range, ...], ...]:
 
 def _without(held: _Held, gone: Range) -> list[_Held]:
     """Return what is left of a segment without some bytes."""
+    if gone[1] <= held.start or held.stop <= gone[0]:
+        return [held]
     rest = Ranges([(held.start, held.stop)])
     rest.remove(gone)
-    if rest.total == held.stop - held.start:
-        return [held]
     return [_Held(start, stop, begun=True) for start, stop in rest]

@@ -1,0 +1,156 @@
+"""Measure `comm.read_file` on emulated hosts: the table of docs/use/read-once.md (needs root).
+
+python docs/scripts/read_once.py                          all cases
+python docs/scripts/read_once.py --case store --repeat 1  one of them
+
+A server outside of the hosts sends each connection so many bytes in a second. The limit is the longer of two times: the
+file by all connections together, and the file over a host's link. Each repetition also passes the same bytes on by one
+allgatherv, without a source, and has rank 0 alone read the file, by as many connections, and broadcast it: so all three
+meet the same machine. `disk` is one host: a file in memory, beside cat.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import ringcast
+from ringcast.commands.bench.bed import Bed
+from ringcast.commands.bench.limits import payload
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+from support.beds import ENVIRONMENT, on, outputs, start_workers
+
+STORE = Path(__file__).resolve().parents[2] / "tests/support/store.py"
+HOSTS, RATE, SIZE, CONNECTIONS = 8, 10**8, 20_000_000, 4
+PER_CONNECTION = 250_000  # bytes in a second: 2 Mbit/s
+HEAD = "| case | limit, s | read_file, s | of the limit | allgatherv alone, s | rank 0 alone, s |"
+CLEAN = {name: text for name, text in ENVIRONMENT.items() if not name.startswith("PYTHON")}
+
+
+def main() -> None:
+    """Run the cases that are asked for, and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", nargs="+", choices=[*CASES], default=[*CASES])
+    parser.add_argument("--repeat", type=int, default=3, help="how often each (default 3)")
+    parser.add_argument("--rank", nargs=2, metavar=("SOURCE", "ALONE"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank:
+        rank(options.rank[0], options.repeat, options.rank[1] == "yes")
+        return
+    print(f"{HEAD}\n|---|---|---|---|---|---|")
+    for case in options.case:
+        print(CASES[case](options.repeat), flush=True)
+
+
+def rank(source: str, repeat: int, alone: bool) -> None:
+    """Take the times of a rank's part of each way, in turn; rank 0 prints them."""
+    comm = ringcast.init()
+    one = comm.create([0])
+    found: dict[str, list[float]] = {"read": [], "wire": [], "alone": []}
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        comm.barrier()
+        began = time.monotonic()
+        made = work()
+        comm.barrier()
+        found[name].append(time.monotonic() - began)
+        return made
+
+    for turn in range(repeat):
+        data = timed("read", lambda: comm.read_file(source, connections=CONNECTIONS))
+        counts = [len(data) // comm.size] * comm.size
+        part, whole = np.zeros(counts[0], np.uint8), np.empty(sum(counts), np.uint8)
+        timed("wire", lambda part=part, counts=counts, whole=whole: comm.allgatherv(part, counts, out=whole))
+        if alone and not turn:
+            timed("alone", lambda: comm.bcast(one and one.read_file(source, connections=CONNECTIONS)))
+    if comm.rank == 0:
+        print(json.dumps({name: median(times) for name, times in found.items() if times}), flush=True)
+
+
+def by_hosts(
+    name: str, repeat: int, limit: float, bed: Bed, source: str, hosts: Sequence[int] = range(HOSTS), alone: bool = True
+) -> str:
+    """Return the line of a case whose ranks are on these hosts."""
+    command = [sys.executable, __file__, "--rank", source, "yes" if alone else "no", "--repeat", str(repeat)]
+    printed = outputs(
+        start_workers(bed, command, CLEAN, hosts, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), 600
+    )
+    return row(name, limit, json.loads(printed[0]))
+
+
+def row(name: str, limit: float, found: dict[str, float]) -> str:
+    """Return a line of the table."""
+    wire, alone = (f"{found[way]:.2f}" if way in found else "–" for way in ("wire", "alone"))
+    return f"| {name} | {limit:.2f} | {found['read']:.2f} | {found['read'] / limit:.2f} | {wire} | {alone} |"
+
+
+@contextmanager
+def server(bed: Bed, per_connection: float, most: int) -> Any:
+    """Serve zeros on the last host of a bed; return their URL."""
+    command = [sys.executable, str(STORE), "8000", str(SIZE), str(per_connection), str(most)]
+    process = bed.start(len(bed.hosts) - 1, command, stdout=subprocess.PIPE, env=CLEAN)
+    try:
+        process.stdout.readline()
+        yield f"http://{bed.hosts[-1].address}:8000/zeros"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def store(repeat: int, most: int = 0) -> str:
+    """Read from a server that limits each connection, and, with `most`, answers 429 beyond so many."""
+    connections = min(most or HOSTS * CONNECTIONS, HOSTS * CONNECTIONS)
+    limit = max(SIZE / (connections * PER_CONNECTION), SIZE / payload(RATE))
+    with Bed(HOSTS + 1, RATE) as bed, server(bed, PER_CONNECTION, most) as url:
+        words = f", 429 beyond {most}" if most else ""
+        name = f"{HOSTS} hosts of 100 Mbit/s, 20 MB, 2 Mbit/s for each connection{words}"
+        return by_hosts(name, repeat, limit, bed, url, alone=not most)
+
+
+def slow_server(repeat: int) -> str:
+    """Read from a host whose link has a fifth of the others' rate."""
+    rate = RATE // 5
+    with Bed(HOSTS + 1, RATE) as bed, server(bed, 0, 0) as url:
+        shape = f"qdisc replace dev e0 root tbf rate {rate}bit burst 64kb limit 4mb"
+        on(bed, HOSTS, "tc", *shape.split())
+        name = f"{HOSTS} hosts of 100 Mbit/s, 20 MB, a source with one link of 20 Mbit/s"
+        return by_hosts(name, repeat, SIZE / payload(rate), bed, url, alone=False)
+
+
+def disk(repeat: int) -> str:
+    """Read 1 GB on one host with eight ranks, beside cat of the same into a file in memory."""
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        source = Path(folder, "source")
+        source.write_bytes(os.urandom(1 << 20) * 1000)
+        times = []
+        for _ in range(max(repeat, 3)):
+            began = time.monotonic()
+            subprocess.run(["sh", "-c", f"cat {source} > {folder}/copy"], check=True)
+            times.append(time.monotonic() - began)
+            os.unlink(f"{folder}/copy")
+        launch = [f"{Path(sys.executable).parent}/ringcast-launch", "-n", "8", "--output", "none"]
+        command = [*launch, __file__, "--rank", str(source), "no", "--repeat", str(repeat)]
+        done = subprocess.run(command, env=CLEAN, check=True, capture_output=True, text=True)
+    return row("1.05 GB of a file in memory, one host, 8 ranks; limit: cat", median(times), json.loads(done.stdout))
+
+
+CASES: dict[str, Callable[[int], str]] = {
+    "store": store,
+    "refusing": lambda repeat: store(repeat, 16),
+    "slow": slow_server,
+    "disk": disk,
+}
+
+if __name__ == "__main__":
+    main()
