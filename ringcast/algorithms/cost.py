@@ -21,7 +21,7 @@ from ringcast.algorithms.load import KNEE, Call, Load
 from ringcast.algorithms.network import Network
 from ringcast.algorithms.params import CallFacts, Params
 from ringcast.algorithms.registry import ALGORITHMS, find, names, table, validate
-from ringcast.wire.header import EAGER_IN_COLLECTIVES
+from ringcast.wire.header import EAGER_LIMIT
 
 # Most bytes of a block: blocks ran best with 40 to 150 kB over TCP, and they travel in segments of 512 kB at most, so
 # that larger ones gain little.
@@ -90,7 +90,7 @@ def _sharing(load: Load, messages: int) -> Load:
 
 
 def _granted(params: Params, nbytes: int, load: Load) -> bool:
-    return load.largest > EAGER_IN_COLLECTIVES or (params.nblocks > 1 and nbytes > SMALL)
+    return load.largest > EAGER_LIMIT or (params.nblocks > 1 and nbytes > SMALL)
 
 
 @lru_cache(maxsize=1024)

@@ -28,7 +28,7 @@ from ringcast.ops import Array
 from ringcast.schedules.neighborhood import Neighborhood
 from ringcast.schedules.schedule import Step, relabel
 from ringcast.wire.call import COUNTS_OF, OBJECT, Call
-from ringcast.wire.header import EAGER_IN_COLLECTIVES
+from ringcast.wire.header import EAGER_LIMIT
 
 _NOTHING = memoryview(b"")
 
@@ -154,7 +154,7 @@ def _plan(near: Neighbors, name: str, dtype: str, shape: tuple[int, ...] = (), l
 @lru_cache(maxsize=1024)  # programs repeat their calls
 def _planned(size: int, topology: str, name: str, dtype: str, shape: tuple[int, ...], longest: int) -> StagePlan:
     call = Call(name, dtype, shape, topology=topology)
-    return StagePlan(name, "", Params(size), call, 0, longest > EAGER_IN_COLLECTIVES, encoded(call))
+    return StagePlan(name, "", Params(size), call, 0, longest > EAGER_LIMIT, encoded(call))
 
 
 def _spread(near: Neighbors, stage: StagePlan, array: Array, theirs: tuple[int, ...], out: Any) -> Steps[Array]:

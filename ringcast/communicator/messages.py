@@ -23,7 +23,7 @@ class Messages(PredictedMessages):
         """Send a value to one rank, which receives it by `recv`, `irecv` or `sendrecv`.
 
         Not collective. Of two messages to the same rank that fit the same receive, the first one is received first. A
-        value up to 16 kB is sent at once, as long as less than 1 MB of such messages wait at the receiver; a larger one
+        value up to 64 kB is sent at once, as long as less than 1 MB of such messages wait at the receiver; a larger one
         when that receives it. A rank may send to itself, without waiting.
 
         Cost: one message, or two more for a value that is not sent at once.

@@ -19,6 +19,7 @@ from ringcast.protocol.lane import ANY_SIZE, Lane, PythonLane
 from ringcast.protocol.operations import Operation, Send
 from ringcast.schedules.schedule import Slots, Step
 from ringcast.transports.base import Lanes
+from ringcast.wire.header import EAGER_LIMIT
 
 PATIENCE = 0.01  # seconds of a wait after which the engine goes on, which serves all peers
 
@@ -110,7 +111,7 @@ def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> En
             frames, _ = memory.pack(step.send)
             payload = frames[0] if frames else None
             ordinal = op.sent.get(peer, 0)
-            if len(frames) > 1 or (payload is not None and len(payload) > op.eager):
+            if len(frames) > 1 or (payload is not None and len(payload) > EAGER_LIMIT):
                 return End(op.round, False, {})
             if not lane.put(peer, context, number, ordinal, fingerprint, payload):
                 return End(op.round, False, {})

@@ -18,7 +18,7 @@ from ringcast.engine.slots import TINY, ArraySlots, Layout, Memory, NoSlots
 from ringcast.ops import Array, Op
 from ringcast.protocol.lane import Call, Lane, Move, Pieces
 from ringcast.schedules.schedule import COMBINE_LEFT, STORE, Accept, Combine, Copy, Local, Slots, Step, untouched
-from ringcast.wire.header import EAGER_IN_COLLECTIVES
+from ringcast.wire.header import EAGER_LIMIT
 from ringcast.wire.joined import prefix
 
 OWN = 64 << 10  # bytes of data that a program has in memory of its own …
@@ -27,7 +27,7 @@ MOST = 16 << 20  # bytes of data that have programs
 MOST_COMBINED = 1 << 20  # bytes of a message that is combined as a whole; the engine combines longer ones by segments
 KEPT, MEMORY_KEPT = 64, 64 << 20  # programs of a rank, and bytes of their memory
 PIECES = 64  # of memory of an offer, as the compiled lane has room for; and for MOST_LENT offers
-SIZES = prefix(EAGER_IN_COLLECTIVES // TINY)  # bytes of the sizes of all frames of an eager message, at most
+SIZES = prefix(EAGER_LIMIT // TINY)  # bytes of the sizes of all frames of an eager message, at most
 NOTHING = np.dtype(np.uint8)  # of data that are none
 ALIGNED = 64  # bytes: places of slots that are not part of the data are multiples of this
 
@@ -201,7 +201,7 @@ class _Flat(NamedTuple):
     def _offers(self, pieces: Pieces) -> bool:
         """Return whether a message is offered, and not sent eagerly; refuse one that programs cannot have."""
         size = sum(size for _, size in pieces)
-        offered = self.granted or size > EAGER_IN_COLLECTIVES
+        offered = self.granted or size > EAGER_LIMIT
         if offered and (not self.lends or len(pieces) > PIECES or (size and _packed(pieces))):
             raise Inexpressible
         return offered

@@ -73,6 +73,7 @@ from ringcast.wire.header import (
     DATA,
     DONE,
     EAGER,
+    EAGER_LIMIT,
     ECHO,
     HELD,
     LENT,
@@ -376,7 +377,7 @@ class Protocol:
         overtakes = held and op.number == P2P and peer in held
         if count == 1 and total:
             count = 0  # of frames that are joined
-        free = total <= op.eager and not (op.granted or op.synchronous or overtakes)
+        free = total <= EAGER_LIMIT and not (op.granted or op.synchronous or overtakes)
         if free and eager_credits.spend(peer, total, count):
             payload = (memoryview(join(frames)),) if count > 1 else frames if total else ()
             self._outbox.emit(EAGER, 0, peer, op, ordinal, count, total, eager_credits.collect(peer), payload)

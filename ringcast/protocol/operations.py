@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from ringcast.errors import PeerFailed, Where
 from ringcast.transports.base import Frame
 from ringcast.wire.call import NOWHERE, Call, Site
-from ringcast.wire.header import EAGER_IN_COLLECTIVES, EAGER_LIMIT, call_of
+from ringcast.wire.header import call_of
 from ringcast.wire.reports import CallRecord
 
 SEGMENT = 512 << 10  # bytes of a DATA message at most
@@ -134,7 +134,6 @@ class Operation:
         "call",
         "concurrent",
         "context",
-        "eager",
         "error",
         "fingerprint",
         "granted",
@@ -160,7 +159,6 @@ class Operation:
         self.context, self.number, self.call = context, number, call
         self.site = site  # file and line of the program that made the call
         self.granted = granted  # all messages go by grants, decided once and alike on all ranks
-        self.eager = EAGER_IN_COLLECTIVES if number else EAGER_LIMIT  # bytes of a message that goes without asking
         self.synchronous = False  # its messages are complete when they are matched, and no sooner
         self.align = align if align <= SEGMENT else 1  # segments are cut at multiples of this many bytes
         self.fingerprint = call.fingerprint

@@ -16,8 +16,7 @@ VERSION = 5
 # Bytes of a frame that anything which listens takes; more closes the connection. ZeroMQ keeps to it before the
 # handshake too, when no peer has shown a key: all that members send comes in frames well below it.
 LARGEST_FRAME = 1 << 20
-EAGER_LIMIT = 16 << 10  # bytes of a message between two ranks that goes without asking …
-EAGER_IN_COLLECTIVES = 64 << 10  # … and of one in a collective whose rounds are not granted
+EAGER_LIMIT = 64 << 10  # bytes of a message that goes without asking, but in a collective whose rounds are granted
 _LAYOUT = struct.Struct("<BBHIQQIIIIQQQ")
 SIZE = _LAYOUT.size
 assert SIZE == 64

@@ -18,7 +18,7 @@ from ringcast.algorithms.network import NETWORKS, Network
 from ringcast.analysis.simulate import simulate
 from ringcast.collectives.explain import Explanation
 from ringcast.communicator import Communicator
-from ringcast.wire.header import EAGER_IN_COLLECTIVES
+from ringcast.wire.header import EAGER_LIMIT
 from support.cases import each
 from support.jobs import Job
 
@@ -28,7 +28,7 @@ NOTHING = Network(alpha=0.0, beta=0.0, gamma=0.0, frame=0.0)
 KEYS = [(collective, name) for collective, named in ALGORITHMS.items() for name in named]
 EVERY = pytest.mark.parametrize("key", KEYS, ids="-".join)
 SIZES = each("p", [1, 2, 3, 5, 8, 33])
-SLOTS = 100, 9_000, 17_000, 20_000, 50_000, EAGER_IN_COLLECTIVES + 1, 100_000  # bytes
+SLOTS = 100, 9_000, 17_000, 20_000, 50_000, EAGER_LIMIT + 1, 100_000  # bytes
 P = 5
 
 
@@ -97,7 +97,7 @@ def test_constants_of_bytes_bound_what_uneven_parts_take(counts: tuple[int, ...]
 
 
 @EVERY
-@given(p=st.integers(1, 40), n=st.integers(1, 9), nbytes=st.integers(0, EAGER_IN_COLLECTIVES), seed=st.integers(0, 99))
+@given(p=st.integers(1, 40), n=st.integers(1, 9), nbytes=st.integers(0, EAGER_LIMIT), seed=st.integers(0, 99))
 @settings(max_examples=15)
 def test_what_fits_into_one_eager_message_is_not_granted(
     key: tuple[str, str], p: int, n: int, nbytes: int, seed: int
@@ -111,7 +111,7 @@ def test_what_fits_into_one_eager_message_is_not_granted(
 @EVERY
 @SIZES
 def test_messages_that_are_not_eager_are_granted(key: tuple[str, str], p: int) -> None:
-    limit = EAGER_IN_COLLECTIVES
+    limit = EAGER_LIMIT
     entry = ALGORITHMS[key[0]][key[1]]
     for n in (1, 2, 9) if entry.blocks else (1,):
         params = Params(p, root=p // 2, nblocks=n, distance=p // 2)
@@ -129,7 +129,7 @@ def test_uneven_parts_that_are_not_eager_are_granted(counts: tuple[int, ...]) ->
     for name in ALGORITHMS["allgatherv"]:
         params = Params(len(counts), counts=counts)
         largest = max(largest_messages(("allgatherv", name), params, counts), default=0)
-        assert granted("allgatherv", name, params, sum(counts)) or largest <= EAGER_IN_COLLECTIVES
+        assert granted("allgatherv", name, params, sum(counts)) or largest <= EAGER_LIMIT
 
 
 @given(counts=st.lists(st.integers(0, 20), min_size=2, max_size=12).map(tuple), n=st.integers(1, 6))

@@ -23,7 +23,7 @@ from ringcast.schedules import shift
 from ringcast.schedules.circulant import skips
 from ringcast.schedules.grid import mesh_shape
 from ringcast.schedules.schedule import relabel
-from ringcast.wire.header import EAGER_IN_COLLECTIVES
+from ringcast.wire.header import EAGER_LIMIT
 from support.cases import each
 from support.collective_checks import (
     check_alltoall,
@@ -217,7 +217,7 @@ def test_sizes_at_which_the_protocol_changes(jobs: Jobs, kind: str, row: int) ->
 @pytest.mark.parametrize(("kind", "p"), [*product(("threads", "shm", "sockets"), (1, 2, 3, 7)), *MANY])
 def test_parts_of_all_sizes_at_the_same_time(jobs: Jobs, kind: str, p: int) -> None:
     """Nothing, one byte, and what has to be asked for, in every round."""
-    sizes = np.array([0, 1, 0, EAGER_IN_COLLECTIVES, 1, EAGER_IN_COLLECTIVES + 1, 3 * SEGMENT])
+    sizes = np.array([0, 1, 0, EAGER_LIMIT, 1, EAGER_LIMIT + 1, 3 * SEGMENT])
     ranks = np.arange(p)
     counts = sizes[(3 * ranks[:, None] + ranks[None, :] ** 2) % (7 if p < 33 else 6)]
     arrays = [make("u1", (n,), r) for r, n in enumerate(counts.sum(axis=1).tolist())]

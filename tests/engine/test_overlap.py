@@ -19,9 +19,9 @@ from ringcast.errors import PeerFailed
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.ops import Array
 from ringcast.transports.simulated import SimulatedWire
-from ringcast.wire.header import EAGER_IN_COLLECTIVES
+from ringcast.wire.header import EAGER_LIMIT
 
-LARGE = EAGER_IN_COLLECTIVES + 1  # bytes of a message that waits for its receiver
+LARGE = EAGER_LIMIT + 1  # bytes of a message that waits for its receiver
 
 
 def part(source: int, dest: int, size: int) -> Array:

@@ -26,7 +26,7 @@ from ringcast.wire import header as wire
 from ringcast.wire.call import Call
 from ringcast.wire.control_messages import Revoke
 from ringcast.wire.header import CALLS, MISMATCH, STAGES, Header, Kind
-from ringcast.wire.header import EAGER_IN_COLLECTIVES as EAGER_LIMIT
+from ringcast.wire.header import EAGER_LIMIT as EAGER_LIMIT
 from support.protocol_net import (
     CALL,
     CONTEXT,

@@ -12,7 +12,7 @@ from ringcast.wire import codec
 from ringcast.wire.call import Call
 from ringcast.wire.control_messages import Abort, Bye, Failed, Notice, Revoke
 from ringcast.wire.failure import Failure
-from ringcast.wire.header import EAGER_IN_COLLECTIVES as EAGER_LIMIT
+from ringcast.wire.header import EAGER_LIMIT as EAGER_LIMIT
 from ringcast.wire.header import ECHO, LOST, PROBE, Kind
 from support.protocol_net import (
     CALL,

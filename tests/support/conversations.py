@@ -32,7 +32,7 @@ def talk(comm: Communicator, seed: int, items: int) -> None:
 
 def _limit() -> int:
     """Return how many bytes in an array go at once, at most."""
-    record = SelfDescribing.frames(np.zeros(EAGER_LIMIT, np.uint8), lambda: None)[0]
+    record = SelfDescribing.frames(np.zeros(EAGER_LIMIT - 1, np.uint8), lambda: None)[0]
     return EAGER_LIMIT - len(record)
 
 

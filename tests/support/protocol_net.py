@@ -14,7 +14,7 @@ from ringcast.transports.base import Frame, MemoryArrival
 from ringcast.wire import header as wire
 from ringcast.wire.call import Call
 from ringcast.wire.control_messages import Notice, notice_frames
-from ringcast.wire.header import EAGER_IN_COLLECTIVES, Header, Kind
+from ringcast.wire.header import EAGER_LIMIT, Header, Kind
 from support.under_way import holding
 
 NONCE = 0x1234_5678_9ABC_DEF0
@@ -23,7 +23,7 @@ NONCE = 0x1234_5678_9ABC_DEF0
 CONTEXT = 7
 
 
-LARGE = EAGER_IN_COLLECTIVES + 1  # bytes that do not go eagerly
+LARGE = EAGER_LIMIT + 1  # bytes that do not go eagerly
 
 
 CALL = Call("bcast", dtype="float64", shape=(10,), root=0, algorithm="circulant")
