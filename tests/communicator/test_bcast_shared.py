@@ -202,13 +202,24 @@ def among_others(comm: Communicator, seed: int) -> None:
         assert (request.wait() == size).all()
 
 
-@pytest.mark.parametrize("size", [2, 5])
-@each("seed", range(12))
-def test_it_goes_well_with_other_calls_in_any_order(size: int, seed: int) -> None:
+def in_any_order(size: int, seed: int) -> None:
     for result in AnyOrder(size, seed).run(lambda comm: among_others(comm, seed)):
         if isinstance(result, BaseException):
             raise result
     gc.collect()  # the ends of the wire keep the memory that they have lent
+
+
+@pytest.mark.parametrize("size", [2, 5])
+@each("seed", range(5))
+def test_it_goes_well_with_other_calls_in_any_order(size: int, seed: int) -> None:
+    in_any_order(size, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@each("seed", range(5, 20))
+def test_it_goes_well_with_other_calls_in_many_orders(size: int, seed: int) -> None:
+    in_any_order(size, seed)
 
 
 @pytest.mark.parametrize("kind", ["shm", "sockets", "routed"])
