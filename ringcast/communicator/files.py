@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +24,10 @@ from ringcast.wire.call import NOWHERE
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import DTypeLike
+
     from ringcast.transfer.report import CopyReport, Progress
+    from ringcast.transfer.rows import Items
 
 
 class Files(Calls):
@@ -202,6 +206,70 @@ class Files(Calls):
             raise ArgumentError(self._group.endpoint.rank, "read_file", "connections", expected)
         make = _shared_room if out is None and shared else partial(_own_room, out)
         return read_file(self, fspath(source), connections, make)  # type: ignore[arg-type]
+
+    def read_rows(
+        self,
+        source: str | PathLike[str],
+        counts: Sequence[int] | None = None,
+        *,
+        dtype: DTypeLike | None = None,
+        row: int | Sequence[int] = (),
+        offset: int = 0,
+        columns: Sequence[str] | None = None,
+    ) -> Any:
+        """Return this rank's rows of a file: of a .npy or Parquet file, or of one of rows and nothing else.
+
+        Each rank opens the file by itself, and reads the bytes of its rows only; of Parquet, the row groups that its
+        rows are in. No Python objects are unpickled.
+
+        Cost: some small collectives. Each byte of a .npy file is read once in all.
+
+        Args:
+            source: path or URL, as for `read_file`; each rank gives its own, as paths may differ.
+            counts: p numbers, which add up to the rows of the file: how many each rank gets; equal on all ranks. None:
+                as even as possible, the first ranks get one more.
+            dtype: of the items of a file that has rows and nothing else; None: the file is .npy or Parquet.
+            row: shape of a row of such a file; a number, or several; (): a row is an item.
+            offset: bytes before the first row of such a file.
+            columns: names of the columns to read of a Parquet file; None: all.
+
+        Returns:
+            An array of `counts[rank]` rows; of a Parquet file a `pyarrow.Table`.
+
+        Raises:
+            ArgumentError: the counts do not fit the file; or dtype, row and offset describe no such file.
+            SourceError: a rank cannot read the file, or it is none of these; alike on all ranks.
+            SourceChanged: it changed meanwhile, or ranks see different files; alike on all ranks.
+
+        >>> comm.read_rows("/etc/hostname", dtype="S1").dtype
+        dtype('S1')
+        """
+        from ringcast.transfer.rows import read_rows  # http and ssl: if needed
+
+        self._check("read_rows")
+        rank = self._group.endpoint.rank
+        items = None if dtype is None else partial(_items, rank, _type_of(rank, dtype), row, offset)
+        if items is None and (row != () or offset):
+            raise ArgumentError(rank, "read_rows", "dtype", "expected one, where a row or an offset is given")
+        return read_rows(self, fspath(source), counts, items, columns)  # type: ignore[arg-type]
+
+
+def _type_of(rank: int, dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        return np.dtype(dtype)
+    except TypeError as error:
+        raise ArgumentError(rank, "read_rows", "dtype", f"expected one, got {safe_text(dtype)} ({error})") from None
+
+
+def _items(rank: int, kind: np.dtype[Any], row: int | Sequence[int], offset: int, size: int) -> Items:
+    """Return the description of the rows in a file of so many bytes."""
+    from ringcast.transfer.rows import Items
+
+    found = Items(kind, (0, *([row] if isinstance(row, int) else row)), offset, fortran=False)
+    if kind.hasobject or found.row <= 0 or not 0 <= offset <= size or (size - offset) % found.row:
+        facts = f"a file of {size:,} bytes, after the first {safe_text(offset)} of which rows of {found.row:,} bytes"
+        raise ArgumentError(rank, "read_rows", "dtype, row or offset", f"expected {facts} follow and nothing else")
+    return replace(found, shape=((size - offset) // found.row, *found.shape[1:]))
 
 
 def _shared_room(comm: Files, size: int) -> tuple[Any, memoryview, bool]:

@@ -54,6 +54,7 @@ NOT_CALLS = {
     "bcast_file",
     "fetch",
     "read_file",
+    "read_rows",
     "iprobe",
     "explain",
     "finalize",

@@ -82,7 +82,7 @@ def variants(kind: str, rank: int) -> dict[tuple[str, int], Call]:
 def test_the_calls_are_all_that_there_are() -> None:
     verbs = {"revoke", "get_failed", "ack_failed", "agree", "shrink"}  # which go through the control plane
     not_collective = {"send", "recv", "probe", "iprobe"}  # `sendrecv` stands for them
-    others = {"bcast_file", "explain", "fetch", "finalize", "free", "read_file"}
+    others = {"bcast_file", "explain", "fetch", "finalize", "free", "read_file", "read_rows"}
     assert METHODS - others - not_collective - verbs == {*ROOTED, *OTHERS}
 
 
