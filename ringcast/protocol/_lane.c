@@ -43,6 +43,7 @@
 #define TAKEN 2000000
 #define CROWDED 256
 enum { AWAKE, AT_FUTEX, AT_PIPE };
+enum kind { NOTHING, WHOLE, LOAN }; /* of a message that `lane_look` has found */
 
 typedef _Atomic uint64_t Word;
 typedef _Atomic uint32_t Half;
@@ -84,7 +85,7 @@ typedef struct {
     int offered, handed; /* `handed`: whether offers were handed over since a program has begun */
     Message found; /* by the last `lane_look`, which has returned it … */
     uint64_t source, loan[2 + 2 * PARTS]; /* … from this rank, and with this loan */
-    enum { NOTHING, WHOLE, LOAN } kind;
+    enum kind kind;
     uint32_t rung;
     int looks, crowded; /* looks before the next wait; waits that are to come without any */
     atomic_int waits, closed; /* whether a thread is in `rest`; it leaves when this is closed by another one */
@@ -831,7 +832,7 @@ static PyObject *lane_look(Lane *self, PyObject *const *args, Py_ssize_t count)
 }
 
 /* Return whether the message of `peer` that the last `look` has returned is of this kind, and still the next one. */
-static int is_found(Lane *self, uint64_t peer, int kind)
+static int is_found(Lane *self, uint64_t peer, enum kind kind)
 {
     int found = self->kind == kind && self->source == peer && self->rings &&
                 atomic_load(&self->heads[peer]) == self->found.head;
