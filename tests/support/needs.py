@@ -18,6 +18,7 @@ import pytest
 from ringcast.control import tcp_state
 from ringcast.procs import libc
 from ringcast.protocol import compiled
+from support import emulated
 
 
 def package(name: str) -> None:
@@ -36,6 +37,17 @@ def compiler() -> None:
     """Go on only where C can be compiled for this Python."""
     if not (shutil.which("cc") and Path(sysconfig.get_path("include"), "Python.h").exists()):
         _without("cc or Python.h missing: apt-get install gcc python3-dev")
+
+
+def aarch64() -> Path:
+    """Return a Python for aarch64, which qemu-user runs here; go on only if there is one, or it can be downloaded."""
+    missing = [name for name in emulated.PROGRAMS if shutil.which(name) is None]
+    programs(missing, " ".join(emulated.PROGRAMS[name] for name in missing))
+    try:
+        return emulated.python()
+    except emulated.CannotDownload as reason:
+        _without(f"there is no Python for aarch64: {reason}")
+        raise
 
 
 def runtime(name: str) -> str:
