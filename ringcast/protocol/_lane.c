@@ -831,11 +831,10 @@ static PyObject *lane_look(Lane *self, PyObject *const *args, Py_ssize_t count)
     return found->count > 1 ? look_at_offer(self, &name) : look_at_eager(self, &name);
 }
 
-/* Return whether the message of `peer` that the last `look` has returned is of this kind, and still the next one. */
+/* Return whether the last `look` has returned a message of `peer` of this kind, which is not taken yet. */
 static int is_found(Lane *self, uint64_t peer, enum kind kind)
 {
-    int found = self->kind == kind && self->source == peer && self->rings &&
-                atomic_load(&self->heads[peer]) == self->found.head;
+    int found = self->kind == kind && self->source == peer && self->rings;
     self->kind = NOTHING;
     return found;
 }
@@ -859,8 +858,9 @@ static int fetch_last(Lane *self, uint64_t peer, void *memory, uint64_t size)
     const uint64_t *words = self->found.header, *last = self->loan + self->found.sizes[2] / 8 - 2;
     Name name = {peer, words[2], words[3] & UINT32_MAX, words[3] >> 32, words[7], 0};
     struct iovec from = {(void *)(uintptr_t)last[0], size}, into = {memory, size};
-    return link && size == last[1] && process_vm_readv(link->pid, &into, 1, &from, 1, 0) == (ssize_t)size &&
-           is_lent(link, self->loan) && confirm(self, link, &name, &self->found);
+    return link && atomic_load(&self->heads[peer]) == self->found.head && size == last[1] &&
+           process_vm_readv(link->pid, &into, 1, &from, 1, 0) == (ssize_t)size && is_lent(link, self->loan) &&
+           confirm(self, link, &name, &self->found);
 }
 
 /* fetch(peer, memory) */
