@@ -279,7 +279,7 @@ def test_a_call_that_ends_by_itself_takes_its_report_back(monkeypatch: pytest.Mo
 
     def work(c: Communicator) -> Any:
         if c.rank == 0:
-            c.sendrecv(None, None, 1, timeout=0.2)
+            c.sendrecv(None, None, 1, timeout=patience(0.5))
         else:
             await_reports(control._shared, (0,), 3)
 
