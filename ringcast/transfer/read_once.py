@@ -101,7 +101,7 @@ class Outcome:
     segment: tuple[Count, ...] = ()
 
 
-def read_file(comm: Ranks, source: str, connections: int, room: Room) -> Array:
+def read_file(comm: Ranks, source: str, connections: int, room: Room, opened: Source | None = None) -> Array:
     """Return an array with the bytes of a source, on every rank.
 
     Args:
@@ -110,11 +110,12 @@ def read_file(comm: Ranks, source: str, connections: int, room: Room) -> Array:
         connections: that each host makes.
         room: makes the array for so many bytes, on all ranks of a communicator together; returns it, its bytes, and
             whether the ranks of a host share it.
+        opened: the source, if it is open already; it is closed at the end.
 
     Raises:
         SourceError: no host can read the source, or it changed; all ranks raise it.
     """
-    read = _Read(source, connections, room)
+    read = _Read(source, connections, room, opened)
     try:
         while True:
             try:
@@ -152,10 +153,10 @@ class _Teams:
 class _Read:
     """State of a read on this rank, which outlives the loss of other ranks."""
 
-    def __init__(self, source: str, connections: int, room: Room) -> None:
+    def __init__(self, source: str, connections: int, room: Room, opened: Source | None = None) -> None:
         self._name, self._connections, self._room = source, connections, room
         self._shown = brief(name_for_people(source))
-        self._source: Source | None = None
+        self._source = opened
         self._result: tuple[Array, memoryview, bool] | None = None
         self._there = Ranges()  # bytes of the result that are there
 

@@ -1,0 +1,147 @@
+"""Files of one store as a single source: their contents follow each other, as in the stream of a manifest.
+
+A window of it is read at a time. Connections to the files stay open from one window to the next, unless the server
+asks for fewer requests.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+
+from ringcast.transfer.sources.base import Busy, Changed, Connection, Source, Trouble
+
+
+class Packed:
+    """Files, each with the size that it had when they were listed, and the function that opens it by its number."""
+
+    def __init__(self, sizes: Sequence[int], names: Sequence[str], opened: Callable[[int], Source]) -> None:
+        self._starts = [*accumulate(sizes, initial=0)]
+        self._names, self._open = names, opened
+        self._sources: dict[int, Source] = {}
+        self._free: dict[int, list[Connection]] = {}  # connections that no thread uses
+        self._lock = threading.Lock()
+        self.crowded = False  # whether the server has asked for fewer requests
+
+    def parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the files in which bytes [start, stop) are, each with the first byte there and their number."""
+        number = bisect_right(self._starts, start) - 1
+        while start < stop:
+            if (length := min(stop, self._starts[number + 1]) - start) > 0:
+                yield number, start - self._starts[number], length
+                start += length
+            number += 1
+
+    def source(self, number: int) -> Source:
+        """Return a file, which is opened at its first use.
+
+        Raises:
+            Trouble: it cannot be opened, or has another size than in the list.
+        """
+        with self._lock:
+            found = self._sources.get(number)
+        if found is None:
+            found = self._open(number)
+            size = self._starts[number + 1] - self._starts[number]
+            if found.size != size:
+                raise Changed(f"{self._names[number]}: it has {found.size:,} bytes, and had {size:,} in the list")
+            with self._lock:
+                found = self._sources.setdefault(number, found)
+        return found
+
+    def take(self, number: int) -> Connection:
+        """Return a connection to a file, for one thread."""
+        with self._lock:
+            free = self._free.get(number)
+            if free:
+                return free.pop()
+        return self.source(number).connect()
+
+    def give_back(self, number: int, connection: Connection) -> None:
+        """Keep a connection for another thread, or close it where the server wants fewer."""
+        if self.crowded:
+            connection.close()
+        else:
+            with self._lock:
+                self._free.setdefault(number, []).append(connection)
+
+    def done(self, before: int) -> None:
+        """Close files that end before this byte of the stream."""
+        last = bisect_right(self._starts, before) - 1
+        for number in [number for number in self._sources if number < last]:
+            self._close(number)
+
+    def close(self) -> None:
+        """Close all files and connections."""
+        for number in [*self._sources]:
+            self._close(number)
+
+    def _close(self, number: int) -> None:
+        for connection in self._free.pop(number, []):
+            connection.close()
+        self._sources.pop(number).close()
+
+    def named(self, number: int, trouble: Trouble) -> Trouble:
+        """Return an error with the name of the file."""
+        trouble.reason = f"{self._names[number]}: {trouble.reason}"
+        return trouble
+
+
+class Window:
+    """Bytes [start, stop) of packed files, as a source."""
+
+    def __init__(self, packed: Packed, start: int, stop: int, version: str) -> None:
+        self._packed, self._start = packed, start
+        self.size, self.version = stop - start, version
+
+    def connect(self) -> _Across:
+        """Return a connection that reads across the ends of files."""
+        return _Across(self._packed, self._start)
+
+    def check(self) -> None:
+        """Do nothing: each file is checked when it is over."""
+
+    def close(self) -> None:
+        """Leave the files open for the next window."""
+
+
+class _Across:
+    """A connection to the file that is being read, and to the next one after it."""
+
+    def __init__(self, packed: Packed, start: int) -> None:
+        self._packed, self._start = packed, start
+        self._used: tuple[int, Connection] | None = None
+        self._interrupted = False
+
+    def read(self, start: int, into: memoryview) -> Iterator[int]:
+        at = 0
+        for number, first, length in self._packed.parts(self._start + start, self._start + start + len(into)):
+            try:
+                yield from self._to(number).read(first, into[at : at + length])
+            except Busy:
+                self._packed.crowded = True
+                raise
+            except Trouble as trouble:
+                raise self._packed.named(number, trouble) from None
+            at += length
+
+    def _to(self, number: int) -> Connection:
+        if self._used is None or self._used[0] != number:
+            self.close()
+            self._used = number, self._packed.take(number)
+        return self._used[1]
+
+    def interrupt(self) -> None:
+        """Interrupt the read of the file that is being read."""
+        self._interrupted = True
+        if (used := self._used) is not None:
+            used[1].interrupt()
+
+    def close(self) -> None:
+        used, self._used = self._used, None
+        if used is not None and self._interrupted:
+            used[1].close()
+        elif used is not None:
+            self._packed.give_back(*used)
