@@ -84,7 +84,8 @@ def download_files(
         comm: one rank of each host.
         source: URL of a file; or, by fsspec, of a directory or a pattern.
         target: as of `copy_files`.
-        options: `recursive`, `preserve`, `sparse`; and `verify`: with "none" files that are there are read again.
+        options: `recursive`, `preserve`, `sparse`; `rate`: most bytes that all hosts read in a second; `verify`: with
+            "none" files that are there are read again.
         connections: of each host.
         watch: called after each window.
 
@@ -99,7 +100,8 @@ def download_files(
     outcome.files = sum(entry.kind == FILE for entry in manifest.entries)
     outcome.nbytes = manifest.nbytes
     mine = _Mine(manifest, target, options)
-    packed = _packed(manifest, listed.urls.split("\n"))
+    rate = None if options.rate is None else options.rate / len(comm.members)
+    packed = _packed(manifest, listed.urls.split("\n"), rate)
     with closing(packed), closing(mine):
         for window in mine.windows(_lacking(comm, mine)):
             mine.take(comm, packed, window, source, connections)
@@ -214,10 +216,10 @@ class _Mine:
         self._destination.close()
 
 
-def _packed(manifest: Manifest, urls: Sequence[str]) -> Packed:
+def _packed(manifest: Manifest, urls: Sequence[str], rate: float | None) -> Packed:
     files = [(entry, url) for entry, url in zip(manifest.entries, urls, strict=True) if entry.size]
     names = [entry.path.decode(errors="replace") for entry, _ in files]
-    return Packed([entry.size for entry, _ in files], names, lambda number: open_source(files[number][1]))
+    return Packed([entry.size for entry, _ in files], names, lambda number: open_source(files[number][1]), rate)
 
 
 # The list of files.

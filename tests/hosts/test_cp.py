@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import support.store as store
 from ringcast.transfer.layout import CHUNK, PIECE
 from support.beds import on, run_on
 from support.fleets import LIMIT, Fleet, finished, fleet, until
@@ -172,6 +173,49 @@ def test_files_of_all_hosts_are_collected_but_for_those_of_a_host_that_is_killed
     for host in 1, 2, 3:
         assert hashlib.sha256((out / f"h{host}" / "big.bin").read_bytes()).hexdigest() == expected
         assert (out / f"h{host}" / "own.log").read_text() == f"{host}\n"
+
+
+@pytest.fixture
+def served(links: Fleet) -> Iterator[str]:
+    """A server on h0 that gives each connection 1 MB in a second, and 429 to more than 10; the URL of 24 MB there."""
+    program = [sys.executable, str(Path(store.__file__)), "8123", "24000000", "1000000", "10"]
+    with links.bed.start(0, program, env=links.environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield f"http://{links.bed.hosts[0].address}:8123/model.bin"
+        server.kill()
+
+
+def test_a_file_of_a_server_is_read_by_all_hosts_in_parts(links: Fleet, served: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = cp(links, served, f"h[1-3]:{THERE}/", "--json-report", str(report))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("3 of 3 hosts have 1 files, 24,000,000 bytes: 24,000,000 read in ")
+    assert json.loads(report.read_text())["seconds"] < 12  # of 24 by one connection each; 10 together take 2.4
+    expected = hashlib.sha256(bytes(24_000_000)).hexdigest()
+    assert [digest(links, host, "model.bin") for host in (1, 2, 3)] == [expected] * 3
+    again = cp(links, served, f"h[1-3]:{THERE}/")
+    assert " 0 read in " in again.stdout
+
+
+def test_a_host_that_is_killed_while_hosts_read_is_named_and_the_others_have_all(links: Fleet, served: str) -> None:
+    before = sent(links)
+    with started(links, served, "-H", f"h[1-3]:{THERE}/") as process:
+        until(lambda: sent(links) - before > 6_000_000, LIMIT)
+        for pid in links.workers(2):
+            os.kill(pid, signal.SIGKILL)
+        done = finished(process)
+    assert done.returncode == 1
+    assert re.fullmatch("ringcast cp: h2: lost: .*\n", done.stderr)
+    assert done.stdout.startswith("2 of 3 hosts have 1 files, 24,000,000 bytes: 24,000,000 read in ")
+    expected = hashlib.sha256(bytes(24_000_000)).hexdigest()
+    assert [digest(links, host, "model.bin") for host in (1, 3)] == [expected] * 2
+
+
+def test_a_source_that_cannot_be_read_is_named_once(links: Fleet) -> None:
+    done = cp(links, "http://me:secret@127.0.0.1:1/model.bin", "-H", f"h[1-3]:{THERE}/")
+    assert done.returncode == 1
+    assert re.fullmatch("ringcast cp: http://127.0.0.1:1/model.bin: .*Connection refused.*\n", done.stderr)
 
 
 def test_ringcast_is_brought_to_hosts_without_it_and_removed(links: Fleet, tmp_path: Path) -> None:

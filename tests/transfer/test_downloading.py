@@ -128,8 +128,9 @@ def test_names_that_lead_elsewhere_are_refused(
     tmp_path: Path, files: dict[str, bytes], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"/snapshot/good": {"size": 1}, name: {"size": 1}}
-    monkeypatch.setattr(type(fsspec.filesystem("memory")), "find", lambda *_, **__: found)
-    error = alike(download(2, "memory://snapshot/", tmp_path, recursive=True))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(fsspec.filesystem("memory")), "find", lambda *_, **__: found)
+        error = alike(download(2, "memory://snapshot/", tmp_path, recursive=True))
     assert "no path below the destination" in str(error)
     assert not [*tmp_path.rglob("*")]
 

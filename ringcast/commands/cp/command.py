@@ -20,6 +20,7 @@ from ringcast.net.hostlist import HostError
 from ringcast.transfer.manifest import DIRECTORY, Manifest, shown
 from ringcast.transfer.options import AUTO, CHOICES, FULL
 from ringcast.transfer.report import CopyReport
+from ringcast.transfer.sources.opening import name_for_people
 
 OK, INTERRUPTED = 0, 130  # exit codes, beside the common ones
 _COMMAND = "ringcast cp"
@@ -37,6 +38,7 @@ exit code:  0 if every host has every byte; 1 if one has not; 2 for wrong argume
 examples:   ringcast cp model.safetensors -H 'h[1-7]:/data/'
             ringcast cp -r -p dataset --hostfile hosts :/scratch/
             salloc -N 8 ringcast cp image.sif :/tmp/
+            ringcast cp -r hf://org/model 'h[1-8]:/data/'
             ringcast cp --collect 'h[1-7]:/var/log/app/*.log' logs/
 """
 
@@ -48,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         if options.json_report is not None and (problem := output_files.reason_not(options.json_report)):
             raise ValueError(f"--json-report {problem}")
         job = job_of(options)
-        manifest = None if job.collects else checked_listing(job).manifest
+        manifest = None if job.collects or job.order.connections else checked_listing(job).manifest
     except (TransferError, HostError, ConfigError, ValueError, OSError) as error:
         _complain(str(error))
         return USAGE
@@ -76,11 +78,18 @@ def _run(job: Job) -> tuple[Outcome, int]:
     if outcome.report is None:
         _complain(outcome.text)
     else:
-        _tell(outcome.report, job.hosts, "gave" if job.collects else "have")
+        _tell(outcome.report, job.hosts, *_words(job))
     return outcome, OK if outcome.ok else FAILED
 
 
-def _tell(report: CopyReport, hosts: Sequence[str], did: str = "have") -> None:
+def _words(job: Job) -> tuple[str, str]:
+    """Return the verbs of the last line: of the hosts, and of the bytes."""
+    if job.collects:
+        return "gave", "sent"
+    return "have", "read" if job.order.connections else "sent"
+
+
+def _tell(report: CopyReport, hosts: Sequence[str], did: str = "have", moved: str = "sent") -> None:
     """Print one line for the whole, and one for each host that lacks something."""
     failed = [each for each in report.ranks if each.error]
     for each in failed:
@@ -92,7 +101,7 @@ def _tell(report: CopyReport, hosts: Sequence[str], did: str = "have") -> None:
     packed = f" as {report.travelled:,}" if report.travelled < report.sent else ""
     print(
         f"{len(report.ranks) - len(failed)} of {len(report.ranks)} hosts {did} {report.files:,} files, "
-        f"{report.nbytes:,} bytes: {report.sent:,} sent{packed} in {report.seconds:.1f} s{speed}{found}"
+        f"{report.nbytes:,} bytes: {report.sent:,} {moved}{packed} in {report.seconds:.1f} s{speed}{found}"
         f"{_slowest(report, hosts)}"
     )
 
@@ -118,6 +127,10 @@ def _to_json(outcome: Outcome, hosts: Sequence[str]) -> dict[str, object]:
 
 
 def _describe(manifest: Manifest | None, job: Job) -> None:
+    if job.order.connections:
+        print(f"{name_for_people(os.fsdecode(job.order.sources[0]))}, to {shown(job.order.target)} on")
+        print("\n".join(f"  {host}" for host in job.hosts))
+        return
     if manifest is None:
         print(f"{', '.join(map(shown, job.order.sources))} of each of these hosts, to a directory of its name in")
         print(f"{shown(job.order.target)}:")
@@ -153,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         _DESCRIPTION,
         _EPILOG,
         usage="ringcast cp [options] SRC... (-H HOSTS:DEST | --hostfile FILE :DEST | :DEST)\n"
+        "       ringcast cp [options] URL HOSTS:DEST\n"
         "       ringcast cp --collect [options] HOSTS:PATH [:PATH...] DIR",
     )
     add = made.add_argument
@@ -204,6 +218,14 @@ def _parser() -> argparse.ArgumentParser:
         type=checked(sizes.parse),
         metavar="SIZE",
         help="send at most SIZE bytes in a second, as 10m",
+    )
+    add(
+        "--connections",
+        type=int,
+        choices=range(1, 65),
+        default=4,
+        metavar="N",
+        help="of each host to a remote source (default 4)",
     )
     add(
         "--rsh-agent",

@@ -18,6 +18,7 @@ from ringcast.transfer.listing import Listing, scan
 from ringcast.transfer.manifest import DIRECTORY, shown
 from ringcast.transfer.options import Options
 from ringcast.transfer.places import placed
+from ringcast.transfer.sources.opening import name_for_people
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,10 @@ def job_of(options: argparse.Namespace) -> Job:
     Raises:
         HostError, ValueError: the options contradict each other, or name no job.
     """
-    job = _collecting(options) if options.collect else _copying(options)
+    if options.collect:
+        job = _collecting(options)
+    else:
+        job = _downloading(options) if "://" in options.paths[0] else _copying(options)
     if options.bring and job.rsh_agent == "srun":
         raise ValueError("--bring brings ringcast by ssh; on nodes of Slurm it has to be there")
     return replace(job, brings=options.bring)
@@ -121,6 +125,24 @@ def _collecting(options: argparse.Namespace) -> Job:
             if os.path.join(os.path.realpath(folder), "").startswith(os.path.join(each, "")):
                 raise ValueError(f"{shown(folder)}: is in {shown(each)}, which this host would copy into it")
     return job
+
+
+def _downloading(options: argparse.Namespace) -> Job:
+    """Return the job that copies a remote source to hosts, which may be the last argument instead of an option.
+
+    Raises:
+        HostError, ValueError: as `job_of`.
+    """
+    source, *others = options.paths
+    if others and options.hosts is None and options.hostfile is None and not others[-1].startswith(":"):
+        options.hosts = others.pop()
+    if len(others) > 1 or (others and not others[-1].startswith(":")):
+        raise ValueError(f"{name_for_people(source)}: a remote source is copied alone")
+    if not others and options.hosts is None:
+        raise ValueError("where to? name hosts and destination, as 'h[1-7]:/data/'")
+    job = _copying(options)
+    order = replace(job.order, sources=(os.fsencode(source),), connections=options.connections)
+    return replace(job, order=order)
 
 
 def checked_listing(job: Job) -> Listing:

@@ -23,6 +23,7 @@ class Order:
         secret: the key by which rank 0 signs its announcements, which other ranks do not get.
         places: on rank 0, the directory for the files of each other rank, which are then the ones that have `sources`;
             (): rank 0 has them.
+        connections: that each host makes to a remote source; 0: the files are on hosts.
     """
 
     sources: tuple[bytes, ...]
@@ -30,6 +31,7 @@ class Order:
     options: Options
     secret: bytes = b""
     places: tuple[bytes, ...] = ()
+    connections: int = 0
 
 
 def line(answer: Answer) -> str:

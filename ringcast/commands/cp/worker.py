@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import ringcast
 from ringcast.commands.cp.order import Answer, Order, below_home, line
+from ringcast.commands.cp.remote import copy_remote
 from ringcast.transfer.collecting import collect_files
 from ringcast.transfer.copying import copy_files
 from ringcast.transfer.records import Failed, announced
@@ -34,7 +35,9 @@ def main() -> int:
             order, watch = announced(comm, 0, Order, seal=seal), None
         sources = [os.fsdecode(source) for source in order.sources]
         report: CopyReport | None
-        if order.places:
+        if order.connections:
+            report = copy_remote(comm, order, watch)
+        elif order.places:
             targets = [os.fsdecode(place) for place in order.places]
             report = collect_files(comm, [*map(below_home, sources)], targets, order.options, watch)
         else:
@@ -53,6 +56,8 @@ def _for_others(own: Order) -> Order:
 
     They get the sources only if these are theirs.
     """
+    if own.connections:
+        return replace(own, secret=b"")
     if own.places:
         return replace(own, secret=b"", places=(b"",))
     return replace(own, sources=(), secret=b"")

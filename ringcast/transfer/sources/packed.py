@@ -7,6 +7,7 @@ asks for fewer requests.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -17,7 +18,15 @@ from ringcast.transfer.sources.base import Busy, Changed, Connection, Source, Tr
 class Packed:
     """Files, each with the size that it had when they were listed, and the function that opens it by its number."""
 
-    def __init__(self, sizes: Sequence[int], names: Sequence[str], opened: Callable[[int], Source]) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        names: Sequence[str],
+        opened: Callable[[int], Source],
+        rate: float | None = None,
+    ) -> None:
+        """Take files; all connections together read at most `rate` bytes in a second."""
+        self._rate, self._due = rate, 0.0
         self._starts = [*accumulate(sizes, initial=0)]
         self._names, self._open = names, opened
         self._sources: dict[int, Source] = {}
@@ -66,6 +75,16 @@ class Packed:
         else:
             with self._lock:
                 self._free.setdefault(number, []).append(connection)
+
+    def pace(self, length: int) -> None:
+        """Wait as long as so many bytes may take."""
+        if self._rate is None:
+            return
+        with self._lock:
+            now = time.monotonic()
+            self._due = max(self._due, now) + length / self._rate
+            wait = self._due - now
+        time.sleep(wait)
 
     def done(self, before: int) -> None:
         """Close files that end before this byte of the stream."""
@@ -119,7 +138,9 @@ class _Across:
         at = 0
         for number, first, length in self._packed.parts(self._start + start, self._start + start + len(into)):
             try:
-                yield from self._to(number).read(first, into[at : at + length])
+                for step in self._to(number).read(first, into[at : at + length]):
+                    yield step
+                    self._packed.pace(step)
             except Busy:
                 self._packed.crowded = True
                 raise
