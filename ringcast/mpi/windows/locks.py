@@ -13,7 +13,7 @@ import os
 import struct
 
 _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid
-_SET = getattr(fcntl, "F_OFD_SETLK", None)  # None where no memory is shared: a rank is alone there
+_SET = getattr(fcntl, "F_OFD_SETLK", 37)  # the number of Linux, also where Python was built without its name
 _TAKEN = errno.EAGAIN, errno.EACCES
 
 
@@ -38,7 +38,7 @@ class LockFile:
         self._set(fcntl.F_UNLCK, first, count)
 
     def _set(self, kind: int, first: int, count: int) -> None:
-        if self._descriptor is not None and _SET is not None:
+        if self._descriptor is not None:  # else this rank is alone
             fcntl.fcntl(self._descriptor, _SET, _FLOCK.pack(kind, os.SEEK_SET, first, count, 0))
 
     def close(self) -> None:
