@@ -3,7 +3,7 @@
 One rank of each host reads, the reader: by several connections, straight into the memory of the result. The readers
 meet in rounds. In each they exchange their reports (`shares.py`), while an allgatherv passes on the bytes of the round
 before, and the connections go on reading. A round takes as long as it takes to pass these bytes on, so that rounds are
-short while the source is slow, and long, up to half a second, while the network is.
+short while the source is slow, and long, up to a fifth of a second, while the network is.
 
 A checksum of what each reader has passed on follows in its next report. When a rank is lost, the others shrink the
 communicator, exchange which bytes each host has, and go on.
@@ -48,7 +48,7 @@ from ringcast.wire.codec import Count, Rank
 PATIENCE = 0.01  # seconds for which a reader without news lets the others wait
 ROUND = 24 << 20  # bytes of a round at most; two of them are the memory beside the result
 _SHORTEST_ROUND, _FIRST_ROUND = 1 << 20, 4 << 20
-_ROUND_TIME = 0.5  # seconds, in which a pause or a lost reader is noticed
+_ROUND_TIME = 0.2  # seconds, in which a pause or a lost reader is noticed
 _OPENING = 5  # tries to open the source
 _ALIKE = TransferError, ArgumentError, SharedMemoryError  # errors that all ranks raise at the same place
 _REFUSED = "the server refuses all requests, again and again"

@@ -146,6 +146,7 @@ class Shares:
     def turn(self, reports: Sequence[Report]) -> Turn:
         """Return what follows from the reports of all readers."""
         sent = [self._pass_on(reader, report) for reader, report in zip(self._readers, reports, strict=True)]
+        self._forget(Ranges(each for report in reports for each in report.ready))
         if any(sent):
             self._refusals = 0
         pause = self._pause(reports)
@@ -169,10 +170,12 @@ class Shares:
             self._lacking.remove(part)
             self._free.remove(part)
             reader.read += part[1] - part[0]
-        for each in report.ready:
-            for other in self._readers:
-                other.held = [rest for held in other.held for rest in _without(held, each)]
         return fresh
+
+    def _forget(self, arrived: Ranges) -> None:
+        """Take bytes that are there out of the segments of all readers."""
+        for reader in self._readers:
+            reader.held = [rest for held in reader.held for rest in _without(held, arrived)]
 
     def _pause(self, reports: Sequence[Report]) -> int:
         """Halve the requests where one was refused that had begun after the last pause; return ms of a pause."""
@@ -256,7 +259,7 @@ class Shares:
             else:
                 continue
             if part[1] - part[0] >= self._shortest or waiting:
-                owner.held = [rest for held in owner.held for rest in _without(held, part)]
+                owner.held = [rest for held in owner.held for rest in _without(held, Ranges([part]))]
                 taken[number].append(part)
             thief.held.append(_Held(*part))
             return part
@@ -281,10 +284,12 @@ def _frozen(ranges: Sequence[Sequence[Range]]) -> tuple[tuple[Range, ...], ...]:
     return tuple(tuple(each) for each in ranges)
 
 
-def _without(held: _Held, gone: Range) -> list[_Held]:
+def _without(held: _Held, gone: Ranges) -> list[_Held]:
     """Return what is left of a segment without some bytes."""
-    if gone[1] <= held.start or held.stop <= gone[0]:
+    common = gone.common((held.start, held.stop))
+    if not common:
         return [held]
     rest = Ranges([(held.start, held.stop)])
-    rest.remove(gone)
+    for each in common:
+        rest.remove(each)
     return [_Held(start, stop, begun=True) for start, stop in rest]
