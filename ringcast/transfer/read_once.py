@@ -194,7 +194,8 @@ class _Read:
             TransferError: another rank's does not.
         """
         wrong: ArgumentError | None = None
-        if not np.asarray(comm.allgather(np.int64(self._result is not None))).all():  # a loss may have come between
+        made = self._result is not None and len(self._result[1]) == size
+        if not np.asarray(comm.allgather(np.int64(made))).all():  # a rank may have been lost while it was made
             self._there = Ranges()
             try:
                 self._result = self._room(comm, size)

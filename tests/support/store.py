@@ -49,6 +49,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     store: Store
     numbers = itertools.count()
+    due = 0.0  # when the connection may send the next block
 
     def setup(self) -> None:
         super().setup()
@@ -116,11 +117,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def body(self, data: bytes) -> None:
         """Send bytes at the rate of a connection."""
-        began, rate = time.monotonic(), self.store.rate
         for at in range(0, len(data), BLOCK):
-            if rate is not None:
-                self.store.ended.wait(max(0.0, began + at / rate - time.monotonic()))
-            self.wfile.write(data[at : at + BLOCK])
+            block = data[at : at + BLOCK]
+            if self.store.rate is not None:
+                self.due = max(self.due, time.monotonic())
+                self.store.ended.wait(self.due - time.monotonic())
+                self.due += len(block) / self.store.rate  # which the next one waits for, of whatever request
+            self.wfile.write(block)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
