@@ -6,7 +6,7 @@ import select
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 
-from ringcast.transports.base import LINGER, Arrival, Frame, Lanes, RemoteTransport
+from ringcast.transports.base import LINGER, Arrival, CompiledLane, Frame, Lanes, RemoteTransport
 from ringcast.transports.memory.transport import ShmTransport
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
@@ -34,7 +34,28 @@ class RoutedTransport:
 
     @property
     def lanes(self) -> Lanes | None:
-        return None
+        if self._far.lanes is None:
+            return None
+        self._near.drop_unread()
+        return self
+
+    def attach(self, compiled: CompiledLane) -> bool:  # noqa: ARG002 (it knows no sockets)
+        return False
+
+    def put(self, peer: int, frame: Frame) -> bool:
+        return self._lanes_to(peer).put(peer, frame)
+
+    def head(self, peer: int, patience: float) -> memoryview | None:
+        """Return the next message of `peer`, as `Lanes` does; notices are for `far`, which is asked when this ends."""
+        return self._lanes_to(peer).head(peer, patience)
+
+    def release(self, peer: int) -> None:
+        self._lanes_to(peer).release(peer)
+
+    def _lanes_to(self, peer: int) -> Lanes:
+        lanes = self._near if peer in self._near.lenders else self._far.lanes
+        assert lanes is not None, "asked for by `lanes`"
+        return lanes
 
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
         (self._near if peer in self._near.lenders else self._far).send(peer, frames)

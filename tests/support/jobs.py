@@ -65,9 +65,9 @@ def shared(size: int) -> list[Transport]:
 
 
 def routed(size: int) -> list[Transport]:
-    """Return transports that share memory with one other rank, and reach the others over tcp."""
-    far = [ZeroMQTransport("tcp://127.0.0.1:*") for _ in range(size)]
-    meet(far)
+    """Return transports that share memory with one other rank, and reach the others by sockets."""
+    far = socket_jobs.opened(size)
+    socket_jobs.join(far)
     near = [ShmTransport(rank, size) for rank in range(size)]
     for rank, transport in enumerate(near):
         other = rank ^ 1

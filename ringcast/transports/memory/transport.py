@@ -136,9 +136,13 @@ class ShmTransport:
     def lanes(self) -> ShmTransport | None:
         if self._with_pipe:
             return None
+        self.drop_unread()
+        return self
+
+    def drop_unread(self) -> None:
+        """Give the room of the last arrival back, whose frames are not read any more."""
         if self._unread >= 0:
             self._release(self._unread)
-        return self
 
     def attach(self, compiled: CompiledLane) -> bool:
         own = self._own
