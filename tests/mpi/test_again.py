@@ -73,6 +73,10 @@ def results(_: Any) -> None:
                 rows = np.zeros((p, 4), dtype)
                 comm.Allgather(given, rows)
                 np.testing.assert_array_equal(rows, every)
+                for root in {0, p - 1}:
+                    rows = np.zeros((p, 4), dtype)
+                    comm.Gather(given, rows if rank == root else None, root)
+                    np.testing.assert_array_equal(rows, every if rank == root else 0)
                 comm.Scan(given, room)
                 np.testing.assert_array_equal(room.reshape(-1), sum(every[1 : rank + 1], every[0]))
                 comm.Exscan(given, room)
@@ -92,6 +96,11 @@ def results(_: Any) -> None:
             rows[rank] = mine
             comm.Allgather(MPI.IN_PLACE, rows)
             np.testing.assert_array_equal(rows, every)
+            rows = np.zeros((p, 4), dtype)
+            rows[rank] = mine
+            comm.Gather(MPI.IN_PLACE if rank == 0 else mine, rows if rank == 0 else None)
+            if rank == 0:
+                np.testing.assert_array_equal(rows, every)
             comm.Barrier()
             comm.barrier()
 
@@ -117,6 +126,8 @@ def mistakes(_: Any) -> None:
         lambda: comm.Scan(ones, np.ones(2, "l")),
         lambda: comm.Exscan(ones, read_only),
         lambda: comm.Reduce(ones, same, root=comm.size),
+        lambda: comm.Gather(ones, np.ones(2 * comm.size + 1), comm.rank),
+        lambda: comm.Gather(ones, same, comm.size),
         lambda: comm.Bcast(ones, "root"),
         lambda: comm.Bcast(read_only if comm.rank else 5),
         lambda: MPI.COMM_NULL.Barrier(),

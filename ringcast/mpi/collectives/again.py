@@ -54,16 +54,31 @@ class Allgather(NamedTuple):
     def make(self, comm: Any, operation: str, site: Site) -> Any:
         """Make the call, or return UNMADE."""
         group = comm.__dict__.get("_group")
-        if group is None or (line := line_of(self.recvbuf, group.size, writes=True)) is None:
+        found = None if group is None else _rows_of(group, self.sendbuf, self.recvbuf)
+        return UNMADE if found is None else _made(comm, operation, site, ("allgather", _BYTE, found[0].shape), *found)
+
+
+class Gather(NamedTuple):
+    """Put the buffers of all ranks into the root's, in rank order."""
+
+    sendbuf: Any
+    recvbuf: Any
+    root: Any = 0
+
+    def make(self, comm: Any, operation: str, site: Site) -> Any:
+        """Make the call, or return UNMADE."""
+        group, root = comm.__dict__.get("_group"), self.root
+        found: tuple[Array, Array | None] | None
+        if group is None or type(root) is not int:
             return UNMADE
-        rows = line.view(_BYTE).reshape(group.size, -1)
-        if _in_place(self.sendbuf):
-            mine = rows[group.rank]
-        elif (given := line_of(self.sendbuf, 1, writes=False)) is None or given.nbytes != rows.shape[1]:
-            return UNMADE
+        if root == group.rank:
+            found = _rows_of(group, self.sendbuf, self.recvbuf)
         else:
-            mine = given.view(_BYTE)
-        return _made(comm, operation, site, ("allgather", _BYTE, mine.shape), mine, rows)
+            given = line_of(self.sendbuf, 1, writes=False)
+            found = None if given is None else (given.view(_BYTE), None)
+        return (
+            UNMADE if found is None else _made(comm, operation, site, ("gather", _BYTE, found[0].shape, root), *found)
+        )
 
 
 class Alltoall(NamedTuple):
@@ -137,6 +152,18 @@ class Exscan(NamedTuple):
     def make(self, comm: Any, operation: str, site: Site) -> Any:
         """Make the call, or return UNMADE."""
         return _combined(comm, operation, site, "exscan", self.sendbuf, self.recvbuf, self.op)
+
+
+def _rows_of(group: Any, sendbuf: Any, recvbuf: Any) -> tuple[Array, Array] | None:
+    """Return this rank's bytes, and the rows that get those of all ranks; None if these are no such arrays."""
+    line = line_of(recvbuf, group.size, writes=True)
+    if line is None:
+        return None
+    rows = line.view(_BYTE).reshape(group.size, -1)
+    if _in_place(sendbuf):
+        return rows[group.rank], rows
+    given = line_of(sendbuf, 1, writes=False)
+    return None if given is None or given.nbytes != rows.shape[1] else (given.view(_BYTE), rows)
 
 
 def _combined(

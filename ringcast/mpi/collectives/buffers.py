@@ -72,7 +72,7 @@ class Collectives(CommHandle):
         check_length(mine, rows.shape[1])
         return _filled(part, room, collectives.gather.gather(group, mine, root, rows, AUTOMATIC))
 
-    Gather, Igather, Gather_init = forms(_gather, "Gather")
+    Gather, Igather, Gather_init = forms(_gather, "Gather", again.Gather)
 
     def _gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Steps[Exception | None]:
         """Put the buffers of all ranks, of any lengths, into places of the root's."""
