@@ -156,8 +156,10 @@ class HttpConnection:
         if url.scheme == "http" and _proxy(url):
             target = url.geturl()
         client = self._client
+        if client.sock is None:
+            client.connect()
+        self._socket = client.sock  # before the request, so that `interrupt` ends the wait for its answer
         client.request("GET", target, headers=headers)
-        self._socket = client.sock
         self._response = client.getresponse()
         return self._response
 
