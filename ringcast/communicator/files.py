@@ -10,6 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ringcast import collectives
 from ringcast._util.safe_text import safe_text
@@ -23,8 +24,6 @@ from ringcast.wire.call import NOWHERE
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from numpy.typing import DTypeLike
 
     from ringcast.transfer.report import CopyReport, Progress
     from ringcast.transfer.rows import Items
