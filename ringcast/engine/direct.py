@@ -9,6 +9,7 @@ Whatever else is there stays in its ring, and the engine goes on from exactly th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ringcast.engine.endpoint import Endpoint
@@ -72,10 +73,7 @@ def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data:
     """Run a program, as `run`; on `data`, if it has none of its own."""
     op.rounds, whole = len(flat.moves), 2 * len(flat.moves)
     code, given, lent = 0, () if flat.data is not None else flat.bound(data), dict[Send, Slots]()
-
-    def hand_over() -> None:
-        lent.update(_lend(endpoint, lane, flat, op, data))
-
+    hand_over = partial(_lend, endpoint, lane, flat, op, data, lent) if flat.offers else _nothing
     endpoint.playing = hand_over
     try:
         code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE, *given)
@@ -92,13 +90,17 @@ def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data:
     return end
 
 
-def _lend(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Array | None) -> dict[Send, Slots]:
-    """Hand the offers that are not confirmed over to the engine, and return them with their slots."""
-    lent = {}
+def _nothing() -> None:
+    """Hand nothing over: the program offers nothing."""
+
+
+def _lend(
+    endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Array | None, lent: dict[Send, Slots]
+) -> None:
+    """Hand the offers that are not confirmed over to the engine, and put them into `lent` with their slots."""
     for number, transfer in lane.offered():
         peer, ordinal, frames, slots = flat.offer(number, data)
         lent[endpoint.protocol.lent(op, peer, ordinal, transfer, frames)] = slots
-    return lent
 
 
 def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> End | None:

@@ -79,6 +79,7 @@ class Program:
         flat, sent, received = flat._replace(memory=self.space), Counter[int](), Counter[int]()
         moves = [flat.move(step, sent, received, sizes + i * SIZES) for i, step in enumerate(steps)]
         self.moves = _settled(steps, moves)
+        self.offers = any(move.offers for move in self.moves)
         self._steps, self._split = steps, split
         self._writes = any(move.recv or move.before for move in self.moves)  # else the data may be read-only
         self._calls = [calls for move in self.moves for calls in (move.before, move.after)]

@@ -136,7 +136,8 @@ class ShmTransport:
     def lanes(self) -> ShmTransport | None:
         if self._with_pipe:
             return None
-        self.drop_unread()
+        if self._unread >= 0:
+            self.drop_unread()
         return self
 
     def drop_unread(self) -> None:
