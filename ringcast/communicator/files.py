@@ -122,7 +122,10 @@ class Files(Calls):
     def fetch(
         self, source: str | PathLike[str], target: str | PathLike[str] | None = None, *, sha256: str | None = None
     ) -> Path:
-        """Return the path of a copy of a file that rank 0 alone reads: from its disks, or from an http(s) server.
+        """Return the path of a copy of a file that is read once: from rank 0's disks, or from an http(s) server.
+
+        A file of 16 MB or more, on a server that sends parts and tells when it changed, is read by one rank of each
+        host that lacks it, each another part (as by `read_file`). Any other file rank 0 reads alone.
 
         Rank 0 writes a copy on its host, and each other host whose ranks do not see that one gets its own. A copy of
         this user with the size and the time of change that the source has is kept, and the source is not read. A copy
@@ -130,13 +133,14 @@ class Files(Calls):
         another name, and get theirs when they are whole. Two jobs must not fetch the same file into the same directory
         of a host at the same time.
 
-        Cost: where a copy is missing, rank 0 reads and writes it, then `bcast_file` among one rank of each such host;
-        otherwise some small collectives. A call of the others lasts as long as rank 0 reads: the communicator's
-        timeout must be longer. Memory: 1 MB, and 32 MB for `bcast_file`.
+        Cost: where a copy is missing, `read_file` among one rank of each such host, or rank 0 reads and writes it, then
+        `bcast_file` among these ranks; otherwise some small collectives. A call of the others lasts as long as rank 0
+        reads: the communicator's timeout must be longer. Memory: 48 MB.
 
         Args:
-            source: path of a file on rank 0, or URL (http, https, file); other ranks' are ignored. User and password in
-                a URL are sent to its host; neither these nor the query of a URL are ever printed.
+            source: path of a file on rank 0, or URL (http, https, file). Of other ranks only those that give the same
+                URL read parts of it. User and password in a URL are sent to its host, and not to other ranks; neither
+                these nor the query of a URL are ever printed.
             target: path of the copy: a directory if it ends with "/" or is one. None: in `ringcast` in the user's
                 cache directory (XDG_CACHE_HOME, or `~/.cache`), where its name begins with a hash of the source.
             sha256: the expected SHA-256 of the file, as 64 hexadecimal digits, equal on all ranks. Copies are then
@@ -147,7 +151,7 @@ class Files(Calls):
 
         Raises:
             ArgumentError: `sha256` is no such text.
-            TransferError: rank 0 cannot read the source (there is none, nothing came for 60 s, it ended early, or its
+            TransferError: no rank can read the source (there is none, nothing came for 60 s, it ended early, or its
                 SHA-256 is another), or a rank cannot write the copy. Alike on all ranks.
 
         >>> comm.fetch("/etc/hostname", "./").name

@@ -1,43 +1,43 @@
-"""Fetch a file for a job: rank 0 reads it once, and every host gets one copy, which its ranks share.
+"""Fetch a file for a job: it is read once, and every host gets one copy, which its ranks share.
 
-Rank 0 writes its own copy first. Then one rank of each host whose ranks do not see that file gets it from rank 0. It is
-not known beforehand which ranks share files, so all ranks look again after each round, until no rank lacks the file.
+Of a large file on a server that sends parts, one rank of each host that lacks it reads another part (`read_once.py`).
+Any other file rank 0 reads alone, into its own copy, and one rank of each other host gets it from there. It is not
+known beforehand which ranks share files, so all ranks look again after each round, until no rank lacks the file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import stat
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import IO, Annotated, Any, Protocol, Self
+from typing import IO, Annotated, Any
+
+import numpy as np
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.printable import printable
 from ringcast._util.safe_files import is_ours, open_folder, open_new, open_regular
 from ringcast.config.worker import cache_directory
-from ringcast.errors import RingcastError, TransferError
+from ringcast.errors import ArgumentError, RingcastError, TransferError
 from ringcast.procs import portable
 from ringcast.procs.colocation import host
 from ringcast.transfer import records
 from ringcast.transfer.copying import copy_files_together
 from ringcast.transfer.options import Options
 from ringcast.transfer.origin import Origin, name_of, opened
+from ringcast.transfer.read_once import Ranks, read_file
 from ringcast.transfer.records import announced, brief, exchanged
+from ringcast.transfer.sources.opening import name_for_people
 from ringcast.wire.codec import Count, Within
 
 _SHARED, _PRIVATE = 0o644, 0o600  # permissions of a copy at most: of one at a target, and of one in the cache
+_LARGE = 16 << 20  # bytes of a file that is read in parts
+CONNECTIONS = 4  # of each host to a server
 _WRITABLE = 0o022  # by others, who may have changed the file
-
-
-class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
-    """The part of a communicator that a fetch uses."""
-
-    def create(self, ranks: Sequence[int]) -> Self | None: ...
-    def revoke(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The copy of rank 0."""
+    """The copy of rank 0, or the file that is read in `parts`: the SHA-256 of rank 0's source, of which they are."""
 
     name: bytes
     cached: bytes  # its name in the cache
@@ -58,6 +58,7 @@ class First:
     size: Count
     mtime: Annotated[int, Within(-(1 << 63), (1 << 63) - 1)]
     mode: Annotated[int, Within(0, 0o777)]
+    parts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +76,127 @@ def fetch(comm: Ranks, source: str, target: str | None, sha256: str | None) -> P
     Raises:
         TransferError: rank 0 cannot read the file, or a rank cannot write it; all ranks raise it.
     """
-    first = announced(comm, 0, First, lambda: _read_once(comm.members[0], source, target, sha256))
+    first = announced(comm, 0, First, lambda: _first(comm.members[0], source, target, sha256))
     path = _placed(target, _checked(first.name), _checked(first.cached))
-    _spread(comm, path, first, believed=sha256 is None)
+    if first.parts:
+        _read_parts(comm, source, path, first, sha256)
+    else:
+        _spread(comm, path, first, believed=sha256 is None)
     return path
 
 
-def _read_once(rank: int, source: str, target: str | None, sha256: str | None) -> First:
-    """Read the source into this host's copy, and return the description for other ranks; `rank` is this rank."""
-    name = name_of(source)
-    whole = source if "://" in source else os.path.abspath(source)
-    cached = f"{hashlib.sha256(os.fsencode(whole)).hexdigest()[:16]}-{name}"  # other sources may have the same name
+def _names(source: str) -> tuple[str, str]:
+    """Return the name of the file, and its name in the cache, where other sources may have the same name."""
+    name, whole = name_of(source), source if "://" in source else os.path.abspath(source)
+    return name, f"{_digest(whole)[:16]}-{name}"
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(os.fsencode(source)).hexdigest()
+
+
+def _is_here(path: Path, first: First, sha256: str | None) -> bool:
+    """Return whether a copy of ours has this digest, or else size and time of the first one, whose mode it gets."""
+    same = partial(_looks_like, first.size, first.mtime) if sha256 is None else partial(_has, sha256)
+    try:
+        folder = open_folder(str(path.parent))
+    except OSError:
+        return False
+    try:
+        return _kept(folder, path.name, same, first.mode) is not None
+    finally:
+        os.close(folder)
+
+
+def _read_parts(comm: Ranks, source: str, path: Path, first: First, sha256: str | None) -> None:
+    """Give the file to all ranks that lack it: one of each host reads a part, and gets the others."""
+    place, written = _place(path), False
+    error = _why_not(path, comm.members[comm.rank])
+    while True:
+        has = _is_here(path, first, None if written else sha256)
+        told = _told(comm, Copy(place, has, brief(error)))
+        lacking = {each.place: rank for rank, each in reversed([*enumerate(told)]) if not each.has}
+        if not lacking:
+            return
+        part = comm.create(sorted(lacking.values()))
+        if part is not None:
+            error = _read_part(comm, part, source, path, first, sha256)
+        _told(comm, Copy(place, True, brief(error)))  # and wait: only now all copies can be seen
+        written = True
+
+
+def _why_not(path: Path, rank: int) -> str:
+    """Return why no file can be made at a path; its directory is made if it is missing."""
+    try:
+        os.close(open_folder(str(path.parent), make=True))
+        why = "is a directory" if os.path.isdir(path) else ""
+    except OSError as error:
+        why = str(error.strerror)
+    return f"rank {rank}: {printable(str(path))}: {why}" if why else ""
+
+
+def _read_part(comm: Ranks, part: Ranks, source: str, path: Path, first: First, sha256: str | None) -> str:
+    """Read the file together with the other ranks of `part`; return the error, if any."""
+    rank = comm.members[comm.rank]
+
+    def write(file: IO[bytes]) -> None:
+        def room(*_: Any) -> tuple[Any, memoryview, bool]:
+            try:
+                portable.allocate(file.fileno(), first.size)
+                memory = memoryview(mmap.mmap(file.fileno(), first.size))
+            except OSError as problem:
+                raise ArgumentError(rank, "fetch", "target", f"{printable(str(path))}: {problem.strerror}") from None
+            return np.frombuffer(memory, np.uint8), memory, False
+
+        # Only rank 0's source counts: a rank that has been given another one reads nothing.
+        name = source if _digest(source) == first.parts else ""
+        data = read_file(part, name, CONNECTIONS, room)
+        if sha256 is not None and (found := hashlib.sha256(data.data).hexdigest()) != sha256:
+            raise TransferError(f"{name_for_people(source)}: its SHA-256 is {found}, expected {sha256}")
+        os.utime(file.fileno(), ns=(first.mtime, first.mtime))
+        os.fsync(file.fileno())
+
+    try:
+        with part:
+            folder = open_folder(str(path.parent))
+            try:
+                _written(folder, path.name, write, first.mode)
+            finally:
+                os.close(folder)
+    except (TransferError, ArgumentError) as error:
+        return str(error)
+    except OSError as error:
+        return f"rank {rank}: {printable(str(path))}: {error.strerror}"
+    except RingcastError:
+        comm.revoke()  # ranks outside of `part` wait for its ranks
+        raise
+    return ""
+
+
+def _first(rank: int, source: str, target: str | None, sha256: str | None) -> First:
+    """Read the source into this host's copy, unless all hosts are to read parts; return the description for all.
+
+    `rank` is this rank.
+    """
+    name, cached = _names(source)
     path = _placed(target, name, cached)
     widest = _SHARED if target is not None else _PRIVATE
     try:
-        status = _file_of(path, source, widest, sha256)
+        found = _file_of(path, source, widest, sha256)
     except OSError as error:
         raise TransferError(f"rank {rank}: {printable(str(path))}: {error.strerror}") from error
-    mode = stat.S_IMODE(status.st_mode)
-    return First(os.fsencode(name), os.fsencode(cached), _place(path), status.st_size, status.st_mtime_ns, mode)
+    named = os.fsencode(name), os.fsencode(cached), _place(path)
+    if isinstance(found, Origin):
+        assert found.size is not None
+        assert found.mtime is not None
+        return First(*named, found.size, found.mtime, found.mode & widest & ~_umask(), _digest(source))
+    return First(*named, found.st_size, found.st_mtime_ns, stat.S_IMODE(found.st_mode))
 
 
-def _file_of(path: Path, source: str, widest: int, sha256: str | None) -> os.stat_result:
+def _file_of(path: Path, source: str, widest: int, sha256: str | None) -> os.stat_result | Origin:
     """Keep or write a file of ours with the source's content and at most the permissions `widest`; return its status.
+
+    A large file whose server sends parts is not read here: returns its description.
 
     Raises:
         OSError: the file cannot be written.
@@ -111,6 +210,8 @@ def _file_of(path: Path, source: str, widest: int, sha256: str | None) -> os.sta
             mode = origin.mode & widest & ~_umask()
             same = partial(_looks_like, origin.size, origin.mtime)
             kept = None if sha256 is not None else _kept(folder, path.name, same, mode)
+            if kept is None and origin.ranges and origin.mtime is not None and (origin.size or 0) >= _LARGE:
+                return origin
             return kept or _written(folder, path.name, partial(_write, origin, sha256), mode)
     finally:
         os.close(folder)
@@ -177,7 +278,7 @@ def _spread(comm: Ranks, path: Path, first: First, *, believed: bool) -> None:
     error = f"rank {comm.members[comm.rank]}: {printable(str(path))}: is a directory" if os.path.isdir(path) else ""
     believed = believed or place == first.place
     while True:
-        has = has or (believed and _is_there(path, first))
+        has = has or (believed and _is_here(path, first, None))
         told = _told(comm, Copy(place, has, brief(error)))
         lacking = {each.place: rank for rank, each in reversed([*enumerate(told)]) if not each.has}
         if not lacking:
@@ -235,18 +336,6 @@ def _placed(target: str | None, name: str, cached: str) -> Path:
 
 def _place(path: Path) -> Place:
     return Place(host(), os.fsencode(path.absolute()))
-
-
-def _is_there(path: Path, first: First) -> bool:
-    """Return whether a copy of ours has the size and time of rank 0's; its permissions are cut to rank 0's."""
-    try:
-        folder = open_folder(str(path.parent))
-    except OSError:
-        return False
-    try:
-        return _kept(folder, path.name, partial(_looks_like, first.size, first.mtime), first.mode) is not None
-    finally:
-        os.close(folder)
 
 
 def _looks_like(size: int | None, mtime: int | None, _: int, status: os.stat_result) -> bool:

@@ -52,6 +52,7 @@ class Origin:
         mtime: time of the last change, in ns; None where the server does not say.
         stream: the open file or response.
         mode: permission bits; a URL has none, so 0o666 stands for them.
+        ranges: whether the server sends parts.
     """
 
     shown: str
@@ -59,6 +60,7 @@ class Origin:
     mtime: int | None
     stream: _Stream
     mode: int = 0o666
+    ranges: bool = False
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield the content; each piece is valid until the next one.
@@ -185,7 +187,8 @@ def _answer(name: str, response: http.client.HTTPResponse) -> Origin:
         mtime = _in_range(int(changed.timestamp()) * 10**9)
     except (ValueError, TypeError, OverflowError):
         mtime = None
-    return Origin(name, response.length, mtime, response)
+    ranges = response.headers.get("Accept-Ranges", "").lower() == "bytes"
+    return Origin(name, response.length, mtime, response, ranges=ranges)
 
 
 def _in_range(mtime: int) -> int | None:

@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
         if full:
             self.refuse(429, store.after)
         elif not fault(self, start, stop):
-            self.part(start, stop)
+            self.part(start, stop, **({} if found else {"status": 200, "Content_Range": ""}))
 
     def refuse(self, status: int, after: str | None = None) -> None:
         """Answer with an error, and close the connection."""
@@ -105,6 +105,7 @@ class Handler(BaseHTTPRequestHandler):
                 "Content-Length": stop - start,
                 "ETag": store.etag,
                 "Last-Modified": store.changed,
+                "Accept-Ranges": "bytes",
             }
         length = int(other.pop("bytes", stop - start))
         for name, value in {**headers, **{name.replace("_", "-"): value for name, value in other.items()}}.items():

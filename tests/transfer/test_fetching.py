@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -21,6 +22,8 @@ from support.any_order import AnyOrder, Died
 from support.cases import each
 from support.fetches import DATA, failed, fetched
 from support.patience import patience
+from support.reads import named_hosts, on_host
+from support.store import store
 from support.web import Web, web
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "no_proxy")
@@ -341,6 +344,70 @@ def test_a_rank_that_cannot_write_is_named_on_all(tmp_path: Path, rank: int, kin
     assert len(set(texts)) == 1
     assert texts[0].startswith(f"rank {rank}: {tmp_path}/{rank}")
     assert not list(tmp_path.rglob(".*ringcast*"))
+
+
+@pytest.mark.parametrize("digest", [None, hashlib.sha256(DATA).hexdigest()])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_large_file_of_a_server_is_read_in_parts(
+    tmp_path: Path, size: int, digest: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_LARGE", 1)
+    with store(DATA) as served, named_hosts():
+
+        def work(comm: Communicator) -> Path:
+            with on_host(f"h{comm.rank}"):
+                return comm.fetch(f"{served.root}/model.bin?key=x", f"{tmp_path}/{comm.rank}/", sha256=digest)
+
+        for turn in range(2):
+            paths = ringcast.run(work, size, backend="threads")
+            assert [path.read_bytes() for path in paths] == [DATA] * size
+            assert {(path.stat().st_mtime, path.stat().st_mode & 0o777) for path in paths} == {(10**9, 0o644)}
+            parts = [part for part in served.asked if part != (0, 1)]
+            if turn == 0:
+                assert sum(stop - start for start, stop in parts if (start, stop) != (0, len(DATA))) <= 1.3 * len(DATA)
+            else:
+                assert len(parts) == (0 if digest else 1)  # of rank 0, which sees size and time
+            served.asked.clear()
+        paths[-1].unlink()
+        assert [path.read_bytes() for path in ringcast.run(work, size, backend="threads")] == [DATA] * size
+    assert not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_parts_are_read_by_the_ranks_that_give_the_same_source(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_LARGE", 1)
+    with store(DATA) as served:  # the others give none
+        paths = fetched(size, f"{served.root}/model.bin", lambda rank: f"{tmp_path}/{rank}/")
+    assert [path.read_bytes() for path in paths] == [DATA] * size
+
+
+def test_parts_that_cannot_be_read_or_written_are_an_error_on_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_LARGE", 1)
+    (tmp_path / "2").write_text("in the way")
+
+    def told(folder: str, **options: Any) -> str:
+        texts = fetched(3, f"{served.root}/model.bin?token=1", lambda rank: f"{tmp_path}{folder}/{rank}/", **options)
+        assert len({*texts}) == 1
+        assert "token" not in str(texts[0])
+        return str(texts[0])
+
+    with store(DATA) as served:
+        assert "/model.bin?…: its SHA-256 is " in told("/a", sha256="0" * 64)
+        assert told("").startswith(f"rank 2: {tmp_path}/2/model.bin: ")
+        served.always = lambda handler, start, stop: (start, stop) != (0, len(DATA)) and handler.refuse(403) is None
+        assert "403" in told("/b")
+        served.always = lambda handler, start, stop: False
+        monkeypatch.setattr(fetching.portable, "allocate", full)
+        assert "No space left on device" in told("/c")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["2"]
+
+
+def full(file: int, size: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def deaths(tmp_path: Path, victim: int, share: int, of: int) -> None:
