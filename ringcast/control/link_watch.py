@@ -10,7 +10,7 @@ import errno
 import os
 import select
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 
@@ -32,9 +32,12 @@ class _Try(Trial):
 
 
 @dataclass(slots=True)
-class _Link:
+class _Connection:
+    """One of the connections of a link, which has several where the way is long."""
+
     address: Address
     file: int | None = None
+    state: tcp_state.TcpState | None = None  # at the last look, if it had something to send
     since: float | None = None  # from when on it should have answered
     answers: int | None = None  # how often it had answered at the last look
     retransmitted: int = 0  # segments, at the last look …
@@ -43,8 +46,8 @@ class _Link:
     trials: list[_Try] = field(default_factory=list)
 
     def rest(self) -> None:
-        """Forget all doubts: the link answered, or its state is not known."""
-        self.since = self.answers = None
+        """Forget all doubts: the connection answered, or its state is not known."""
+        self.state = self.since = self.answers = None
         self.end_trials()
 
     def end_trials(self) -> None:
@@ -52,6 +55,17 @@ class _Link:
             if trial.sock is not None:
                 trial.sock.close()
         self.trials = []
+
+
+@dataclass(slots=True)
+class _Link:
+    address: Address
+    connections: list[_Connection]
+    settled: bool = False  # whether no more connections are expected
+
+    def end_trials(self) -> None:
+        for connection in self.connections:
+            connection.end_trials()
 
 
 class LinkWatch:
@@ -78,9 +92,9 @@ class LinkWatch:
         self._looked = now
         links = self._current()
         if paused:
-            for link in links.values():
-                link.rest()
-                link.closed = None
+            for connection in (each for link in links.values() for each in link.connections):
+                connection.rest()
+                connection.closed = None
         self._find(links.values())
         rtt, self._rtt = self._rtt, 0.0
         dead = []
@@ -100,19 +114,34 @@ class LinkWatch:
         for peer, text in self._links().items():
             if peer not in self._watched:
                 address = tcp_state.parse(text)
-                self._watched[peer] = None if address is None else _Link(address)
+                self._watched[peer] = None if address is None else _Link(address, [_Connection(address)])
         return {peer: link for peer, link in [*self._watched.items()] if link is not None}
 
     def _find(self, links: Collection[_Link]) -> None:
-        missing = [link for link in links if link.file is None]
+        """Find the connections; a link of several makes them one after the other, so it is looked at once more."""
+        missing = [link for link in links if not link.settled]
         if not missing:
             return
-        trials = [trial.sock.fileno() for link in links for trial in link.trials if trial.sock is not None]
+        trials = [
+            trial.sock.fileno()
+            for link in links
+            for connection in link.connections
+            for trial in connection.trials
+            if trial.sock is not None
+        ]
         with suppress(OSError):
-            for i, file in tcp_state.find({link.address: i for i, link in enumerate(missing)}, trials).items():
-                missing[i].file = file
+            for i, files in tcp_state.find({link.address: i for i, link in enumerate(missing)}, trials).items():
+                _note(missing[i], files)
 
     def _judge(self, link: _Link, now: float, rtt: float) -> str:
+        for connection in link.connections:
+            if why := self._observe(connection, now):
+                return why
+        doubtful = [each for each in link.connections if each.since is not None]
+        return _decide(min(doubtful, key=lambda each: each.since or 0.0), now, rtt) if doubtful else ""
+
+    def _observe(self, link: _Connection, now: float) -> str:
+        """Look at a connection; return why it is dead if it was closed."""
         try:
             at_rest = link.file is not None and tcp_state.idle(link.file)
             state = None if at_rest or link.file is None else tcp_state.state(link.file, link.address)
@@ -123,24 +152,12 @@ class LinkWatch:
             return ""
         if state is None and link.file is not None:
             return self._closed(link, now)
+        link.state = state
         self._await(link, now, state)
-        assert link.since is not None
-        stalled = now - link.since
-        if not due(stalled, rtt):
-            return ""
-        _take(link.trials)
-        closed = state is not None and state.flying == 0
-        resent = state is None or link.retransmitted > link.before
-        why = verdict(stalled, link.trials, rtt=rtt, closed=closed, there=state is not None, resent=resent)
-        link.retransmitted = 0 if state is None else state.retransmitted
-        if not why:
-            if not link.trials:
-                link.before = link.retransmitted
-            link.trials += [trial for _ in range(TRIALS) if (trial := _begin(link.address)) is not None]
-        return why
+        return ""
 
-    def _await(self, link: _Link, now: float, state: tcp_state.TcpState | None) -> None:
-        """Note since when a link should have answered."""
+    def _await(self, link: _Connection, now: float, state: tcp_state.TcpState | None) -> None:
+        """Note since when a connection should have answered."""
         link.since = now if link.since is None else link.since
         if state is not None:
             self._rtt = max(self._rtt, state.rtt)
@@ -149,10 +166,40 @@ class LinkWatch:
                 link.end_trials()
             link.answers = state.answers
 
-    def _closed(self, link: _Link, now: float) -> str:
+    def _closed(self, link: _Connection, now: float) -> str:
         link.rest()
         link.closed = now if link.closed is None else link.closed
         return "the connection was closed by the network" if now - link.closed >= CLOSED else ""
+
+
+def _note(link: _Link, files: Sequence[int]) -> None:
+    """Take note of the connections that were found."""
+    known = {connection.file for connection in link.connections}
+    link.settled = known == set(files)
+    for file in files:
+        if None in known:
+            known = {file}
+            link.connections[0].file = file
+        elif file not in known:
+            link.connections.append(_Connection(link.address, file))
+
+
+def _decide(link: _Connection, now: float, rtt: float) -> str:
+    """Return why a connection is dead that should have answered; new ones are tried before."""
+    assert link.since is not None
+    stalled, state = now - link.since, link.state
+    if not due(stalled, rtt):
+        return ""
+    _take(link.trials)
+    closed = state is not None and state.flying == 0
+    resent = state is None or link.retransmitted > link.before
+    why = verdict(stalled, link.trials, rtt=rtt, closed=closed, there=state is not None, resent=resent)
+    link.retransmitted = 0 if state is None else state.retransmitted
+    if not why:
+        if not link.trials:
+            link.before = link.retransmitted
+        link.trials += [trial for _ in range(TRIALS) if (trial := _begin(link.address)) is not None]
+    return why
 
 
 def _begin(address: Address) -> _Try | None:

@@ -111,22 +111,22 @@ def idle(file: int) -> bool:
         return False
 
 
-def find(wanted: Mapping[Address, int], but: Collection[int] = ()) -> dict[int, int]:
-    """Return the descriptor of a connection to each of these addresses that has one, by what the mapping has for it.
+def find(wanted: Mapping[Address, int], but: Collection[int] = ()) -> dict[int, list[int]]:
+    """Return the descriptors of the connections to each of these addresses, by what the mapping has for it.
 
     Descriptors in `but` are not meant.
     """
     names = {address[1][:2]: (address[0], value) for address, value in wanted.items()}
     families = {family for family, _ in names.values()}
-    found: dict[int, int] = {}
-    for file in set(_sockets()) - set(but):
+    found: dict[int, list[int]] = {}
+    for file in sorted(set(_sockets()) - set(but)):
         for family in families:
             with suppress(OSError), _duplicate(file, family) as sock:
                 if sock.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN) != family:
                     continue
                 _, value = names.get(sock.getpeername()[:2], (family, None))
                 if value is not None:
-                    found.setdefault(value, file)
+                    found.setdefault(value, []).append(file)
     return found
 
 

@@ -13,8 +13,11 @@ from ringcast.errors import RendezvousError
 
 OTHERS = 100  # open files, and sockets, of a rank that do not lead to peers: the program's own too
 # For each peer, at most. Over shared memory: its pipe, its process, and its segment twice, mapped in two parts. Over
-# ZeroMQ one less: a socket, which has a file of its own, and a connection each way. Over sockets only the connections.
+# ZeroMQ one less: a socket, which has a file of its own, and a connection each way. Over sockets only the connections,
+# of which a long link has several.
 PER_PEER = 4
+MOST_CONNECTIONS = 16  # to one peer, …
+_MORE = 256  # … and to all peers together, beside the first to each
 _FIX = "raise the hard limit (LimitNOFILE= of the service, or /etc/security/limits.conf)"
 STRANGERS = 128  # connections beside the members' that may wait at a socket in their handshake, …
 CROWD = 512  # … and that may have come in the last moment
@@ -35,6 +38,15 @@ def files_needed(peers: int) -> int:
     return PER_PEER * peers + OTHERS
 
 
+def most_connections(p: int) -> int:
+    """Return the most connections that a rank makes to one of its peers.
+
+    >>> [most_connections(p) for p in (1, 2, 17, 36, 65, 300)]
+    [16, 16, 16, 8, 5, 1]
+    """
+    return min(MOST_CONNECTIONS, 1 + _MORE // max(p - 1, 1))
+
+
 def sockets_needed(p: int) -> int:
     """Return the value for the limit on sockets of a rank's ZeroMQ context."""
     return max(SOCKETS, 2 * p + OTHERS)
@@ -46,7 +58,8 @@ def raise_files(p: int) -> None:
     Raises:
         RendezvousError: not even the connections to the neighbours are possible; the text says what to do.
     """
-    hard, least = allow_files(files_needed(p - 1) + CROWD), files_needed(neighbours(p))
+    more = 2 * (p - 1) * (most_connections(p) - 1)
+    hard, least = allow_files(files_needed(p - 1) + more + CROWD), files_needed(neighbours(p))
     if hard != resource.RLIM_INFINITY and hard < least:
         raise RendezvousError(f"a rank of {p} may need {least} open files, but only {hard} are allowed; {_FIX}")
 

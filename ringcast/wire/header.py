@@ -12,7 +12,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-VERSION = 5
+VERSION = 6
 # Bytes of a frame that anything which listens takes; more closes the connection. ZeroMQ keeps to it before the
 # handshake too, when no peer has shown a key: all that members send comes in frames well below it.
 LARGEST_FRAME = 1 << 20

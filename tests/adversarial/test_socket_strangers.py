@@ -405,7 +405,7 @@ def test_what_is_no_message_closes_the_connection(said: bytes, secure: bool) -> 
     """A member is trusted, but bounded."""
     a, b = opened(2, secure=secure)
     join([a, b])
-    link = a._links[1]
+    link = a._links[1].first
     link.sock.send(said if link.stream is None else b"".join(link.stream.encrypt([said])))
     deadline = a.clock() + patience(PATIENCE)
     while not a._links[1].lost:
@@ -422,9 +422,9 @@ def test_who_changes_a_byte_of_a_large_message_ends_the_call_with_an_error_that_
     job = Job("sockets", 2)
     try:
         sender, receiver = (endpoint.transport for endpoint in job.endpoints)
-        change_a_byte(sender._links[1], -1000, least=80_000)
+        change_a_byte(sender._links[1].first, -1000, least=80_000)
         for connection in receiver._incoming:  # so that all of the message comes before it is read
-            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            connection.socks[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         ends = job.run(lambda comm: comm.bcast(np.zeros(10_000) if comm.rank == 0 else None))
         assert isinstance(ends[1], PeerFailed), ends
         assert ends[1].peer == 0

@@ -39,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(tcp_state, "state", made.state)
     monkeypatch.setattr(tcp_state, "idle", lambda file: False)
-    monkeypatch.setattr(tcp_state, "find", lambda wanted, but: dict.fromkeys(wanted.values(), 0))
+    monkeypatch.setattr(tcp_state, "find", lambda wanted, but: {key: [0] for key in wanted.values()})
     return made
 
 

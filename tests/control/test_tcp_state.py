@@ -88,7 +88,7 @@ def test_a_connection_is_found_by_its_peer_and_nothing_is_left_open(family: int,
         before = os.listdir("/proc/self/fd")
         nobody = (socket.AF_INET, ("127.0.0.1", 1))
         found = find({address: 5, nobody: 6, other: 7})
-        assert found[5] == sock.fileno()
+        assert found[5] == [sock.fileno()]
         assert set(found) == {5, 7}
         assert os.listdir("/proc/self/fd") == before
 
@@ -101,7 +101,7 @@ def test_the_connection_of_a_zeromq_socket_is_found() -> None:
         assert pull.recv() == b"hello"
         address = parse(f"tcp://127.0.0.1:{port}")
         assert address is not None
-        file = find({address: 0})[0]
+        (file,) = find({address: 0})[0]
         assert state(file, address) is not None
 
 

@@ -32,9 +32,9 @@ def job() -> Iterator[Job]:
         transport = endpoint.transport
         assert isinstance(transport, SocketTransport)
         for connection in transport._incoming:
-            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
+            connection.socks[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
         for link in transport._links.values():
-            link.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            link.first.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     yield made
     made.close()
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from ringcast.transports.base import Frame, MemoryArrival
+from ringcast.transports.sockets.connection import Connection
 from ringcast.transports.sockets.incoming import Arrival
-from ringcast.transports.sockets.outgoing import Outgoing
 from ringcast.transports.sockets.transport import SocketTransport
 from support.patience import patience
 
@@ -55,9 +55,9 @@ def received(transport: SocketTransport, *others: SocketTransport) -> Arrival:
     return arrival
 
 
-def change_a_byte(link: Outgoing, at: int, *, least: int) -> None:
+def change_a_byte(connection: Connection, at: int, *, least: int) -> None:
     """Change a byte of every message of at least so many bytes that an encrypted connection sends from now on."""
-    stream = link.stream
+    stream = connection.stream
     assert stream is not None
     encrypt = stream.encrypt
 

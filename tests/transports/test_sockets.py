@@ -31,8 +31,8 @@ from ringcast.net.tls import RECORD, TlsClient, TlsServer, TlsStream, encrypted
 from ringcast.transports.base import HURRIED, Transport
 from ringcast.transports.sockets import tcp
 from ringcast.transports.sockets import transport as sockets
+from ringcast.transports.sockets.connection import Connection
 from ringcast.transports.sockets.framing import in_records
-from ringcast.transports.sockets.outgoing import Outgoing
 from ringcast.transports.sockets.source import FED
 from ringcast.transports.sockets.transport import SocketTransport
 from ringcast.transports.sockets.watcher import IN
@@ -115,10 +115,10 @@ def test_messages_arrive_where_the_kernel_has_little_room(
     """Messages are sent and received in pieces, that end anywhere."""
     a, b = pair
     if side == "sender":
-        a._links[1].sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        a._links[1].first.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     else:
         (connection,) = b._incoming
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)  # with less TCP waits for timers
+        connection.socks[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)  # with less TCP waits for timers
     exchanged(a, b, mixture(2)[::4])
 
 
@@ -144,7 +144,7 @@ def test_many_small_messages_take_few_looks(pair: tuple[SocketTransport, SocketT
         looks[0] += 1
         connection.fill()
 
-    b._watcher.pass_on(connection.sock.fileno(), IN, counted)
+    b._watcher.pass_on(connection.socks[0].fileno(), IN, counted)
     for _ in range(100):
         a.send(1, [bytes(64)])
     for _ in range(100):
@@ -166,7 +166,7 @@ def test_many_records_take_few_system_calls(monkeypatch: pytest.MonkeyPatch) -> 
 
     a, b = opened(2)
     join([a, b])
-    counted(Outgoing, "_write", "write")
+    counted(Connection, "_write", "write")
     counted(TlsStream, "feed", "feed")
     for _ in range(10):
         a.send(1, [bytes(64), bytes(16 * RECORD)])
@@ -275,7 +275,7 @@ def test_a_wait_for_news_ends_when_there_are_some() -> None:
 def test_connections_have_their_options(pair: tuple[SocketTransport, SocketTransport]) -> None:
     a, b = pair
     (connection,) = b._incoming
-    for sock in a._links[1].sock, connection.sock:
+    for sock in a._links[1].first.sock, connection.socks[0]:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == tcp.KEEPALIVE
@@ -353,7 +353,7 @@ a.meet([a.card, EndpointCard(*json.loads(sys.stdin.readline()))])
 a.send(1, [b"whole", bytes(300_000)])
 while a.unsent:
     a.unreached()
-link = a._links[1]
+link = a._links[1].first
 whole = link._write
 link._write = lambda pieces: whole([memoryview(b"".join(pieces))[:{bytes}]])
 a.send(1, [b"cut", bytes(1_000_000)])
@@ -391,9 +391,9 @@ def test_a_byte_that_was_changed_on_the_way_ends_the_connection(at: int, into: b
     """Where all of the message has come, and its reader finds the record that is broken."""
     a, b = opened(2)
     join([a, b])
-    change_a_byte(a._links[1], at, least=60_000)
+    change_a_byte(a._links[1].first, at, least=60_000)
     (connection,) = b._incoming
-    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # so that all comes before it is read
+    connection.socks[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # so that all comes before it is read
     a.send(1, [b"header", *map(bytes, frames)])
     a.send(1, [b"header", b"behind"])
     arrival = received(b, a)
@@ -498,8 +498,8 @@ def test_the_state_of_a_link_is_found(pair: tuple[SocketTransport, SocketTranspo
     assert address is not None
     a.stop_watching()
     assert a.links() == {1: b.address}
-    (file,) = tcp_state.find({address: 1}).values()
-    assert file == a._links[1].sock.fileno()
+    ((file,),) = tcp_state.find({address: 1}).values()
+    assert file == a._links[1].first.sock.fileno()
     assert tcp_state.state(file, address) is not None
 
 

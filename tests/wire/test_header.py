@@ -24,7 +24,7 @@ def test_the_bytes_on_the_wire() -> None:
     header = Header(VERSION, 4, 0x0605, 0x0A090807, *range(1, 10))
     assert pack(header).hex(" ", 8) == " ".join(
         [
-            "050405060708090a",
+            "060405060708090a",
             "0100000000000000",
             "0200000000000000",
             "0300000004000000",

@@ -20,26 +20,26 @@ from contextlib import suppress
 from math import inf
 from typing import TypeAlias
 
-from ringcast.net.fd_limits import CROWD, STRANGERS
+from ringcast.net.fd_limits import CROWD, MOST_CONNECTIONS, STRANGERS
 from ringcast.net.strangers import GRACE, SLACK
 from ringcast.net.tls import TlsServer, TlsStream
-from ringcast.transports.sockets.greeting import REFUSED, Refused, Steps, answer
+from ringcast.transports.sockets.greeting import REFUSED, Place, Refused, Steps, answer
 from ringcast.transports.sockets.tcp import accepted
 from ringcast.transports.sockets.watcher import IN, Watcher
 
 HANDSHAKE = 60.0  # seconds
 PAUSE = 0.1  # seconds of rest after an accept that failed for lack of files or memory
 _LAST = 1 << 12  # bytes that a stranger may have sent after the hello
-CLAIMS = 16  # connections that may be in a handshake in the name of one member
+CLAIMS = 2 * MOST_CONNECTIONS  # connections that may be in a handshake in the name of one member
 SHARE = 4  # of the time, in which the work for strangers is one part
 _AT_ONCE = 64  # connections that are accepted before something else is done
 
-Enter: TypeAlias = Callable[[socket.socket, int, TlsStream | None], None]
+Enter: TypeAlias = Callable[[socket.socket, int, Place, TlsStream | None], None]
 RankOf: TypeAlias = Callable[[bytes], int | None]
 
 
 class Door:
-    """The connections of one port that are not admitted yet; admitted ones go to `enter`, with rank and encryption."""
+    """The connections of one port that are not admitted yet; `enter` gets admitted ones, with rank and place."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Newcomer:
         self._door, self.sock, self.file, self.since = door, sock, sock.fileno(), time.monotonic()
         self._work, self._rank = work, -1
         self.stream: TlsStream | None = None
-        self._steps: Steps[int] = answer(self, self, door._tls)
+        self._steps: Steps[tuple[int, Place]] = answer(self, self, door._tls)
         self._events = IN
 
     @property
@@ -188,7 +188,8 @@ class _Newcomer:
         except StopIteration as done:
             self._forget()
             door.strangers -= 1
-            door._enter(self.sock, done.value, self.stream)
+            rank, place = done.value
+            door._enter(self.sock, rank, place, self.stream)
         except OSError as error:
             self._work += door._work() - begun
             self.end(REFUSED if isinstance(error, Refused) else b"")

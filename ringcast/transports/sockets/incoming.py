@@ -10,25 +10,30 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ringcast.errors import LinkLost
 from ringcast.net.tls import RECORD
 from ringcast.transports.base import Frame
 from ringcast.transports.sockets.framing import ONE, START, sizes_of, start_of
-from ringcast.transports.sockets.source import CAN_WAIT, Source
+from ringcast.transports.sockets.source import Source
 
 _ROOM = 2 * RECORD  # bytes of the memory: room for the unread rest of a message and another record
 
 
 class Incoming:
-    """A connection from which messages are read."""
+    """The connection, or the several connections, of one rank from which messages are read."""
 
     def __init__(
-        self, sock: socket.socket, rank: int, source: Source, ready: deque[Incoming], end: Callable[[Incoming], None]
+        self,
+        socks: Sequence[socket.socket],
+        rank: int,
+        source: Source,
+        ready: deque[Incoming],
+        end: Callable[[Incoming], None],
     ) -> None:
-        """Read from `sock`; the connection enters `ready` when it may have a message, and calls `end` when it ends."""
-        self.sock, self.rank, self._source, self._ready, self._on_end = sock, rank, source, ready, end
+        """Read from `socks` by `source`; it enters `ready` when it may have a message, and calls `end` when it ends."""
+        self.socks, self.rank, self._source, self._ready, self._on_end = socks, rank, source, ready, end
         self.queued = False  # whether it is in `ready`
         self.in_parts = False  # whether the message returned last may have frames that are not read yet
         self.drained = False  # whether nothing can have come behind that message
@@ -51,11 +56,15 @@ class Incoming:
         except BlockingIOError:
             return
         except OSError:
-            self._on_end(self)
+            self.end()
             return
         if not self.queued:
             self.queued = True
             self._ready.append(self)
+
+    def end(self) -> None:
+        """End the connection, with all that has not come."""
+        self._on_end(self)
 
     def _has_come(self) -> bool:
         """Return whether the kernel has the rest of the message that is awaited there; it is awaited no longer."""
@@ -181,7 +190,7 @@ class Incoming:
 
     def _may_stay(self, total: int) -> bool:
         """Return whether the rest of a message that is too long for the memory can stay in the kernel."""
-        return CAN_WAIT and total > _ROOM and self._memory is self._own
+        return self._source.can_wait and total > _ROOM and self._memory is self._own
 
     def _await(self, total: int) -> None:
         """Go on when the kernel has the rest of the message whose beginning is in the memory."""

@@ -1,67 +1,62 @@
-"""Write messages to one rank: the kernel gets as many bytes as it takes at once; the rest is copied and waits.
+"""Write messages to one rank, over one connection, or over several ones where the way is long.
 
-All messages wait until the connection is made. A connection that breaks off before the other rank has admitted this one
-(as it may in a crowd of strangers) is made anew, as nothing was sent over it. After that, a connection that ends is
-lost.
+All messages wait until the connections are made. The first one shows how long a round trip takes: that determines their
+number (`stripes.py`). The loss of one of them is the loss of the link.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import socket
-import ssl
 from collections import deque
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from math import inf
 
 from ringcast.errors import LinkLost
-from ringcast.net.tls import RECORD, TlsClient, TlsStream
+from ringcast.net.tls import TlsClient
 from ringcast.transports.base import Frame
-from ringcast.transports.sockets.framing import in_buffers, in_records, lengths
-from ringcast.transports.sockets.greeting import Refused, Steps, call
-from ringcast.transports.sockets.tcp import Address, connecting, established
-from ringcast.transports.sockets.watcher import IN, OUT, Watcher
+from ringcast.transports.sockets.connection import Connection, cause_of
+from ringcast.transports.sockets.framing import lengths
+from ringcast.transports.sockets.greeting import Place
+from ringcast.transports.sockets.stripes import HEAD, LONG, NUMBERS, STRIPE
+from ringcast.transports.sockets.tcp import Address, hold_little, not_sent, round_trip
+from ringcast.transports.sockets.watcher import Watcher
 
-ATTEMPTS = 20  # to make a connection that breaks off before admission
-_MANY = 64  # pieces that go to the kernel or TLS at once
-_CAUSES = {
-    errno.ECONNREFUSED: "it was refused, or there is no way there",
-    errno.ENETUNREACH: "it was refused, or there is no way there",
-    errno.EHOSTUNREACH: "it was refused, or there is no way there",
-}
+_INTERRUPTED = "an interrupt broke off a message in the middle"
 
 
 class Outgoing:
-    """A connection to which messages are written."""
+    """The link to a rank, to which messages are written."""
 
     def __init__(
         self,
         peer: int,
         address: Address,
-        hello: bytes,
+        claim: bytes,
         tls: TlsClient | None,
         key: str,
         watcher: Watcher,
         unsent: set[int],
+        most: int,
     ) -> None:
-        """Begin to connect to the address of a rank with this `key`; `unsent` has the rank while data waits for it."""
-        self.peer, self.made, self.lost = peer, False, ""  # `lost`: why there is no connection
-        self._address, self._hello, self._tls, self._key, self._watcher = address, hello, tls, key, watcher
-        self._early: list[bytes] = []  # messages from before there was a connection
-        self._queue: deque[Frame] = deque()  # pieces that the kernel has not taken
+        """Begin to connect to the address of a rank with this `key`, by at most so many connections.
+
+        `unsent` has the rank while data waits for it.
+        """
+        self.peer, self.made, self.lost = peer, False, ""  # `lost`: why there is no link
+        self._to, self._most = (address, claim, tls, key, watcher), most
+        self._early: list[bytes] = []  # messages from before the link was made
         self._unsent = unsent
-        self._attempts = 0
-        self.sock: socket.socket
-        self.stream: TlsStream | None
-        self._steps: Steps[None]
-        self._begin()
+        self._count = 0  # of connections; 0: not known
+        self._waiting: deque[Frame] = deque()  # parts of the stream that are in no stripe yet, none longer than STRIPE
+        self._number = 0  # of the next stripe
+        self.first = Connection(self, *self._to)
+        self.connections = [self.first]
+        self.first.begin()
 
     def send(self, frames: Sequence[Frame]) -> None:
         """Send a message.
 
         Raises:
-            LinkLost: there is no connection any more.
+            LinkLost: there is no link any more.
         """
         if self.lost:
             raise LinkLost(self.peer, self.lost)
@@ -71,146 +66,131 @@ class Outgoing:
             self._unsent.add(self.peer)
             return
         try:
-            if waited := bool(self._queue):
-                self._flush()
-            pieces = self._pieces((prefix, *frames), total)
-            if not self._queue and not (pieces := self._write(pieces)):
-                return
-            self._queue.extend(map(bytes, pieces))
-            self._unsent.add(self.peer)
-            if not waited:
-                self._watcher.change(self.sock.fileno(), IN | OUT)
+            self._write((prefix, *frames), total)
         except OSError as error:
-            self._lose(_cause(error))
+            self.lose(cause_of(error))
             raise LinkLost(self.peer, self.lost) from None
         except BaseException:  # an interrupt: nothing may follow half a message
-            self._lose("an interrupt broke off a message in the middle")
+            self.lose(_INTERRUPTED)
             raise
 
     def close(self) -> None:
-        """Close the connection; waiting data is lost. Idempotent."""
-        self._lose("this rank has closed it")
+        """Close the connections; waiting data is lost. Idempotent."""
+        self.lose("this rank has closed it")
 
-    def _begin(self) -> None:
-        self._attempts += 1
-        self.stream = None
-        try:
-            self.sock = connecting(self._address)
-        except OSError as error:
-            self.lost = _cause(error)
-            self._clear()
+    def place_of(self, connection: Connection) -> Place:
+        """Return the place of a connection; the first one shows how long the way is."""
+        if not self._count:
+            self._count = self._most if round_trip(connection.sock) >= LONG else 1
+        return Place(self.connections.index(connection), self._count)
+
+    def go_on(self) -> None:
+        """Begin the other connections, once their number is known."""
+        while len(self.connections) < self._count and not self.lost:
+            other = Connection(self, *self._to)
+            self.connections.append(other)
+            other.begin()
+
+    def welcomed(self, connection: Connection) -> None:
+        """Take note that the other rank has admitted a connection; with the last one the link is made."""
+        self.go_on()
+        if self._count > 1 and not self.lost:
+            hold_little(connection.sock)
+        if self.lost or not all(each.made for each in self.connections):
             return
-        self._steps = call(self, self._hello, self._tls, self._key)
-        self._events = next(self._steps)
-        self._watcher.add(self.sock.fileno(), self._events, self._go_on)
-
-    def _go_on(self) -> None:
-        """Go on with the greeting."""
+        self.made = True
         try:
-            events = next(self._steps)
-        except StopIteration:
-            self.made = True
             for message in self._early:
-                self._queue.extend(self._pieces([message], len(message)))
+                self._write((message,), len(message))
             self._early.clear()
-            established(self.sock)
-            self._watcher.pass_on(self.sock.fileno(), IN | OUT, self._look)
-            self._look()
+            self._settle()
         except OSError as error:
-            self._try_again(error)
-        else:
-            if events != self._events:
-                self._watcher.change(self.sock.fileno(), events)
-                self._events = events
+            self.lose(cause_of(error))
 
-    def _try_again(self, error: OSError) -> None:
-        if _accidental(error) and self._attempts < ATTEMPTS:
-            self._release()
-            self._begin()
-        else:
-            self._lose(_cause(error))
-
-    def _look(self) -> None:
-        """Write waiting data; and see whether the other rank, which sends nothing, has ended the connection."""
+    def emptied(self, connection: Connection) -> None:
+        """Go on with what waits, now that a connection is free."""
         try:
-            if self._queue:
-                self._flush()
-            if not self._queue:
-                self._watcher.change(self.sock.fileno(), IN)
-            self.sock.recv(1)
-            self._lose(_CLOSED)
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            self._lose(_cause(error))
+            while self._waiting and not connection.queue:
+                self._write_stripe(connection, self._next_parts())
+            self._settle()
+        except OSError:
+            raise  # the connection says why it is lost
+        except BaseException:
+            self.lose(_INTERRUPTED)
+            raise
 
-    def _flush(self) -> None:
-        """Write as much of the waiting data as the kernel takes."""
-        queue = self._queue
-        while queue:
-            pieces = [*islice(queue, _MANY)]
-            rest = self._write(pieces)
-            for _ in range(len(pieces) - len(rest)):
-                queue.popleft()
-            if rest:
-                queue[0] = rest[0]
-                return
-        self._unsent.discard(self.peer)
-
-    def _pieces(self, message: Sequence[Frame], total: int) -> Sequence[Frame]:
-        """Return the pieces in which a message goes to the kernel, encrypted under TLS."""
-        stream = self.stream
-        if total <= RECORD:
-            joined = b"".join(message)
-            return (joined if stream is None else stream.seal(joined),)
-        return in_buffers(message if stream is None else stream.encrypt(in_records(message)))
-
-    def _write(self, pieces: Sequence[Frame]) -> Sequence[Frame]:
-        """Write the pieces, and return the ones that the kernel has not taken; the first of them may be cut."""
-        try:
-            if len(pieces) == 1:
-                (piece,) = pieces
-                sent = self.sock.send(piece)
-                return () if sent == len(piece) else (memoryview(piece)[sent:],)
-            sent = self.sock.sendmsg(pieces)
-        except BlockingIOError:
-            return pieces
-        for i, piece in enumerate(pieces):
-            if sent < len(piece):
-                return [memoryview(piece)[sent:], *pieces[i + 1 :]]
-            sent -= len(piece)
-        return []
-
-    def _lose(self, cause: str) -> None:
+    def lose(self, cause: str) -> None:
+        """Close all connections, for this reason."""
         if not self.lost:
             self.lost, self.made = cause, False
-            self._clear()
-            self._release()
+            self._early.clear()
+            self._waiting.clear()
+            self._unsent.discard(self.peer)
+            for connection in self.connections:
+                connection.close()
 
-    def _clear(self) -> None:
-        self._early.clear()
-        self._queue.clear()
-        self._unsent.discard(self.peer)
+    def _write(self, message: Sequence[Frame], total: int) -> None:
+        if self._count > 1:
+            for stripe in _stripes(message):
+                self._stripe(stripe)
+            if self._waiting:
+                self._unsent.add(self.peer)
+        elif self.first.write(message, total):
+            self._unsent.discard(self.peer)
+        else:
+            self._unsent.add(self.peer)
 
-    def _release(self) -> None:
-        self._watcher.remove(self.sock.fileno())
-        self._steps.close()
-        self.sock.close()
+    def _stripe(self, parts: Sequence[Frame]) -> None:
+        """Write a stripe to the free connection that will send it first; without one it waits."""
+        free = None if self._waiting else self._free()
+        if free is None:
+            self._waiting.append(b"".join(parts))
+        else:
+            self._write_stripe(free, parts)
+
+    def _free(self) -> Connection | None:
+        """Return the connection with the least to send, of those whose bytes the kernel has taken."""
+        least, found = inf, None
+        for connection in self.connections:
+            if not connection.queue and (left := not_sent(connection.sock)) < least:
+                if not left:
+                    return connection
+                least, found = left, connection
+        return found
+
+    def _next_parts(self) -> list[Frame]:
+        """Return the next of the waiting parts that fit one stripe."""
+        parts, size = [], 0
+        while self._waiting and size + len(self._waiting[0]) <= STRIPE:
+            parts.append(self._waiting.popleft())
+            size += len(parts[-1])
+        return parts
+
+    def _write_stripe(self, connection: Connection, parts: Sequence[Frame]) -> None:
+        size = sum(map(len, parts))
+        head = HEAD.pack(self._number, size)
+        self._number = (self._number + 1) % NUMBERS
+        if not connection.write((head, *parts), HEAD.size + size):
+            self._unsent.add(self.peer)
+
+    def _settle(self) -> None:
+        """Take note if nothing waits any more."""
+        if not self._waiting and not any(connection.queue for connection in self.connections):
+            self._unsent.discard(self.peer)
 
 
-_CLOSED = "it was closed by the other side or by the network"
-
-
-def _accidental(error: OSError) -> bool:
-    """Return whether the other end closed the connection without a refusal, so that another try makes sense."""
-    return isinstance(error, ConnectionResetError | BrokenPipeError)
-
-
-def _cause(error: OSError) -> str:
-    if isinstance(error, Refused):
-        return str(error)
-    if isinstance(error, ssl.SSLError) and not _accidental(error):
-        return "the listener there does not admit this rank, or does not speak its protocol"
-    if error.errno is None or _accidental(error):
-        return _CLOSED
-    return _CAUSES.get(error.errno) or os.strerror(error.errno)
+def _stripes(message: Sequence[Frame]) -> Iterator[list[Frame]]:
+    """Yield the bytes of a message in parts of STRIPE bytes, and less in the last."""
+    parts: list[Frame] = []
+    room = STRIPE
+    for frame in message:
+        view, at = memoryview(frame), 0
+        while at < len(view):
+            part = view[at : at + room]
+            parts.append(part)
+            at, room = at + len(part), room - len(part)
+            if not room:
+                yield parts
+                parts, room = [], STRIPE
+    if parts:
+        yield parts

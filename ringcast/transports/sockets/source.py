@@ -23,7 +23,11 @@ CAN_WAIT = sys.platform == "linux"  # whether SO_RCVLOWAT makes the kernel wait 
 class Source(Protocol):
     """The bytes of one connection, in order."""
 
-    readable: bool  # whether data may be there that the kernel does not report
+    can_wait: bool  # whether `has` and `tell_of` work
+
+    @property
+    def readable(self) -> bool:
+        """Whether data may be there that the kernel does not report."""
 
     def recv_into(self, view: memoryview) -> int:
         """Fill `view`, which is not empty, from its start; return the number of bytes, 0 if the other end has ended.
@@ -54,6 +58,7 @@ class PlainSource:
     """Bytes as the kernel has them."""
 
     readable = False
+    can_wait = CAN_WAIT
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self.recv_into = sock, sock.recv_into
@@ -75,6 +80,8 @@ class PlainSource:
 
 class TlsSource:
     """Decrypted bytes; `scratch` is memory that all sources of a transport share, for the time of one call."""
+
+    can_wait = CAN_WAIT
 
     def __init__(self, sock: socket.socket, stream: TlsStream, scratch: memoryview) -> None:
         self._kernel, self._receive, self._stream, self._scratch = PlainSource(sock), sock.recv_into, stream, scratch

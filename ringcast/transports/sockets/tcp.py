@@ -5,7 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from fcntl import ioctl
 from typing import Any, TypeAlias
 
 from ringcast.net.ports import BACKLOG
@@ -13,6 +17,10 @@ from ringcast.wire.transport_kinds import TCP
 
 KEEPALIVE = 60  # seconds after which an idle connection sends a probe
 SILENCE = 60_000  # ms without an answer after which an attempt to connect is given up
+HELD = 128 << 10  # bytes that the kernel takes of one of several connections, beyond the ones that it has sent
+_NOTSENT_LOWAT = 25  # Linux's TCP_NOTSENT_LOWAT, which `socket` has from Python 3.12 on
+_SIOCOUTQNSD = 0x894B
+_RTT, _RTT_AT = struct.Struct("=I"), 68  # tcpi_rtt in struct tcp_info, in microseconds
 _NOT_HERE = errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT
 _UNDER_WAY = (0, errno.EINPROGRESS)
 
@@ -112,6 +120,34 @@ def established(sock: socket.socket) -> None:
     """
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
+
+
+def round_trip(sock: socket.socket) -> float:
+    """Return the seconds that the kernel has measured, by now, for the round trip of a connection; 0 if none."""
+    try:
+        (micro,) = _RTT.unpack_from(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + _RTT.size), _RTT_AT)
+    except (AttributeError, OSError, struct.error):  # not Linux, or a sandbox
+        return 0.0
+    return float(micro) / 1e6
+
+
+def not_sent(sock: socket.socket) -> int:
+    """Return how many bytes the kernel has taken and not sent so far; 0 where it does not tell."""
+    try:
+        (count,) = struct.unpack("i", ioctl(sock, _SIOCOUTQNSD, bytes(4)))
+    except OSError:
+        return 0
+    return int(count)
+
+
+def hold_little(sock: socket.socket) -> None:
+    """Let the kernel take only as many bytes as it is about to send.
+
+    So each of several connections takes as much as it can carry now, and little waits behind a lost packet.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may not have it
+            sock.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, HELD)
 
 
 def accepted(sock: socket.socket) -> None:

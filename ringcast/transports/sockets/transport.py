@@ -1,6 +1,7 @@
 """Move messages between processes by the kernel's TCP sockets: one port per rank, one epoll, no thread.
 
-A connection carries messages in one direction, so each sender makes its own connection. Data goes from the sender's
+A connection carries messages in one direction, so each sender makes its own connection, and several where the way is
+long (`stripes.py`). Data goes from the sender's
 memory into the kernel, and from the kernel into the reader's memory. Connections are encrypted and authenticated by TLS
 1.3, by a certificate that each rank makes for itself (`ringcast.net.tls`).
 
@@ -22,14 +23,16 @@ from math import inf
 
 from ringcast.errors import LinkLost
 from ringcast.net.certificates import fingerprint, new_certificate
+from ringcast.net.fd_limits import most_connections
 from ringcast.net.tls import TlsClient, TlsServer, TlsStream
 from ringcast.procs.portable import Bell
 from ringcast.transports.base import LINGER, CompiledLane, Frame, MemoryArrival, NoLoans
 from ringcast.transports.sockets.door import Door
-from ringcast.transports.sockets.greeting import hello
+from ringcast.transports.sockets.greeting import Place
 from ringcast.transports.sockets.incoming import Arrival, Incoming
 from ringcast.transports.sockets.outgoing import Outgoing
-from ringcast.transports.sockets.source import FED, PlainSource, TlsSource
+from ringcast.transports.sockets.source import FED, PlainSource, Source, TlsSource
+from ringcast.transports.sockets.stripes import Striped
 from ringcast.transports.sockets.tcp import listen, resolve, with_route
 from ringcast.transports.sockets.watcher import IN, Watcher
 from ringcast.wire.endpoint_card import EndpointCard
@@ -54,6 +57,7 @@ class SocketTransport(NoLoans):
             OSError: the port cannot be bound; with EADDRINUSE all ports are taken.
         """
         self.public_key = ""  # the fingerprint by which the other ranks know this one; empty where nothing is encrypted
+        self._most = most_connections(size)  # to one peer
         self._claim = b""  # the proof of membership in this rank's hello
         self._client: TlsClient | None = None
         server: TlsServer | None = None
@@ -68,6 +72,7 @@ class SocketTransport(NoLoans):
         self._watched: set[int] = set()  # the peers of `connect` that `unreached` looks at
         self._cards: Sequence[EndpointCard] = ()
         self._incoming: set[Incoming] = set()
+        self._striped: dict[int, Striped] = {}  # links of several connections, by rank, from their first connection on
         self._ready: deque[Incoming] = deque()  # connections in which there may be a message
         self._from: dict[int, Incoming] = {}  # the same by rank, where TLS says which rank it is
         self._heads: dict[int, Arrival] = {}  # messages that were looked at, and are to be taken first
@@ -147,12 +152,12 @@ class SocketTransport(NoLoans):
 
     def _open(self, peer: int) -> Outgoing:
         card = self._cards[peer]
-        said = hello(self._claim, secure=self._client is not None)
         try:
             address = with_route(resolve(card.address))
         except OSError as error:
             raise LinkLost(peer, f"its address {card.address!r} cannot be used: {error}") from None
-        link = self._links[peer] = Outgoing(peer, address, said, self._client, card.key, self._watcher, self.unsent)
+        to = address, self._claim, self._client, card.key
+        link = self._links[peer] = Outgoing(peer, *to, self._watcher, self.unsent, self._most)
         return link
 
     def send(self, peer: int, frames: Sequence[Frame]) -> None:
@@ -266,8 +271,8 @@ class SocketTransport(NoLoans):
             self._closed = True
         try:
             self._door.close()
-            for connection in [*self._incoming]:
-                self._end(connection)
+            for rank in {*self._striped, *(connection.rank for connection in self._incoming)}:
+                self._end_all(rank)
             deadline = self.clock() + (LINGER if within is None else within)
             while self.unsent and self.clock() < deadline:
                 self._watcher.wait(deadline)
@@ -295,24 +300,58 @@ class SocketTransport(NoLoans):
         except OSError:
             self._end(arrival.connection)
 
-    def _enter(self, sock: socket.socket, rank: int, stream: TlsStream | None) -> None:
+    def _enter(self, sock: socket.socket, rank: int, place: Place, stream: TlsStream | None) -> None:
         source = PlainSource(sock) if stream is None else TlsSource(sock, stream, self._scratch)
-        connection = Incoming(sock, rank, source, self._ready, self._end)
-        if rank >= 0:  # a rank has one connection; it makes another one only if the welcome did not reach it
-            for other in [each for each in self._incoming if each.rank == rank]:
-                self._end(other)
+        if place.of > 1:
+            self._gather(sock, rank, place, source)
+            return
+        self._end_all(rank)  # a rank has one link; it makes another one only if the welcome did not reach it
+        connection = self._begin([sock], rank, source)
+        self._watcher.add(sock.fileno(), IN, connection.fill)
+
+    def _gather(self, sock: socket.socket, rank: int, place: Place, source: Source) -> None:
+        """Add one of several connections to the link of a rank; a rank that contradicts itself has no link any more."""
+        striped = self._striped.get(rank)
+        if striped is None:
+            self._end_all(rank)
+            striped = self._striped[rank] = Striped(place.of, self._watcher)
+        elif striped.begun or striped.count != place.of:
+            sock.close()
+            self._end_all(rank)
+            return
+        whole = striped.complete
+        striped.add(place.at, sock, source, lambda: self._end_all(rank))
+        if striped.complete and not whole:
+            striped.begin(self._begin(striped.socks, rank, striped))
+
+    def _begin(self, socks: Sequence[socket.socket], rank: int, source: Source) -> Incoming:
+        """Read messages of a rank."""
+        connection = Incoming(socks, rank, source, self._ready, self._end)
         self._incoming.add(connection)
         self._from[rank] = connection
-        self._watcher.add(sock.fileno(), IN, connection.fill)
+        return connection
+
+    def _end_all(self, rank: int) -> None:
+        """Close all connections of a rank."""
+        for connection in [each for each in self._incoming if each.rank == rank]:
+            self._end(connection)
+        striped = self._striped.pop(rank, None)
+        if striped is not None:
+            self._close(striped.socks)
 
     def _end(self, connection: Incoming) -> None:
         """Close a connection; messages in its memory may still be taken."""
         if connection in self._incoming:
             self._incoming.remove(connection)
+            self._striped.pop(connection.rank, None)
             if self._from.get(connection.rank) is connection:
                 del self._from[connection.rank]
-            self._watcher.remove(connection.sock.fileno())
-            connection.sock.close()
+            self._close(connection.socks)
+
+    def _close(self, socks: Sequence[socket.socket]) -> None:
+        for sock in socks:
+            self._watcher.remove(sock.fileno())
+            sock.close()
 
     def _silence(self) -> None:
         self._bell.silence()
