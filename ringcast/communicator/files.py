@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -251,24 +252,39 @@ class Files(Calls):
 
         self._check("read_rows")
         rank = self._group.endpoint.rank
-        items = None if dtype is None else partial(_items, rank, _type_of(rank, dtype), row, offset)
-        if items is None and (row != () or offset):
+        items = None if dtype is None else partial(_items, rank, *_described(rank, dtype, row, offset))
+        if items is None and not (type(row) is tuple and row == () and type(offset) is int and offset == 0):
             raise ArgumentError(rank, "read_rows", "dtype", "expected one, where a row or an offset is given")
-        return read_rows(self, fspath(source), counts, items, columns)  # type: ignore[arg-type]
+        return read_rows(self, fspath(source), _counts(rank, counts), items, columns)  # type: ignore[arg-type]
 
 
-def _type_of(rank: int, dtype: DTypeLike) -> np.dtype[Any]:
+def _described(rank: int, dtype: Any, row: Any, offset: Any) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Return dtype and shape of a row, and the offset of the first one, as they are used."""
     try:
-        return np.dtype(dtype)
-    except TypeError as error:
-        raise ArgumentError(rank, "read_rows", "dtype", f"expected one, got {safe_text(dtype)} ({error})") from None
+        kind = np.dtype(dtype)
+    except Exception as error:  # of any object that is none
+        expected = f"expected one, got {safe_text(dtype)} ({type(error).__name__})"
+        raise ArgumentError(rank, "read_rows", "dtype", expected) from None
+    shape = [row] if type(row) is int else row
+    if type(shape) not in (list, tuple) or not {*map(type, shape)} <= {int} or type(offset) is not int:
+        expected = f"expected whole numbers, got {safe_text(row)} and {safe_text(offset)}"
+        raise ArgumentError(rank, "read_rows", "row or offset", expected)
+    return kind, tuple(shape), offset
 
 
-def _items(rank: int, kind: np.dtype[Any], row: int | Sequence[int], offset: int, size: int) -> Items:
+def _counts(rank: int, counts: Any) -> list[int] | None:
+    try:
+        return None if counts is None else [operator.index(each) for each in counts]
+    except Exception:  # of any object that has no numbers
+        expected = f"expected p numbers of rows, got {safe_text(counts)}"
+        raise ArgumentError(rank, "read_rows", "counts", expected) from None
+
+
+def _items(rank: int, kind: np.dtype[Any], row: tuple[int, ...], offset: int, size: int) -> Items:
     """Return the description of the rows in a file of so many bytes."""
     from ringcast.transfer.rows import Items
 
-    found = Items(kind, (0, *([row] if isinstance(row, int) else row)), offset, fortran=False)
+    found = Items(kind, (0, *row), offset, fortran=False)
     if kind.hasobject or found.row <= 0 or not 0 <= offset <= size or (size - offset) % found.row:
         facts = f"a file of {size:,} bytes, after the first {safe_text(offset)} of which rows of {found.row:,} bytes"
         raise ArgumentError(rank, "read_rows", "dtype, row or offset", f"expected {facts} follow and nothing else")
