@@ -42,7 +42,7 @@ def several(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
     return count
 
 
-COUNTS = pytest.mark.parametrize("several", [1, 2, 3, 8], indirect=True)
+COUNTS = pytest.mark.parametrize("several", [1, 2, 3, 16], indirect=True)
 
 
 @pytest.fixture(params=[True, False], ids=["secure", "open"])
@@ -56,8 +56,7 @@ def pair(several: int, request: pytest.FixtureRequest) -> Iterator[tuple[SocketT
     b.close()
 
 
-@SECURITY
-@pytest.mark.parametrize("several", [8], indirect=True)
+@pytest.mark.parametrize(("several", "secure"), [(16, False), (3, True)], indirect=["several"])
 @pytest.mark.parametrize("check", CHECKS, ids=[check.__name__ for check in CHECKS])
 def test_conformance(check: Check, secure: bool, several: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "LINGER", 1.0)  # what was sent to one that has closed keeps close() waiting so long
@@ -438,3 +437,30 @@ def test_connections_are_admitted_in_any_order(count: int, at: int, monkeypatch:
     assert received(b, a).read() == bytes(300_000)
     a.close()
     b.close()
+
+
+@pytest.mark.parametrize("several", [2], indirect=True)
+def test_a_stripe_goes_to_the_connection_that_sends_it_first(
+    pair: tuple[SocketTransport, SocketTransport], several: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = pair
+    link = a._links[1]
+    trips = {connection.sock: 3.0 - i for i, connection in enumerate(link.connections)}
+    monkeypatch.setattr(outgoing, "round_trips", trips.__getitem__)
+    assert link._free() is link.connections[several - 1]
+    trips[link.first.sock] = outgoing.AT_ONCE / 2
+    assert link._free() is link.first
+    a.send(1, [b"header", bytes(3 * STRIPE)])
+    assert received(b, a).read() == bytes(3 * STRIPE)
+
+
+def test_the_kernel_tells_for_how_long_a_connection_has_bytes_to_send() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as sock:
+        assert tcp.round_trips(sock) == 0.0
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sock.send(bytes(1 << 16))
+        assert tcp.round_trips(sock) > 1.0
+        before = tcp.round_trips(sock)
+    assert tcp.round_trips(sock) == 0.0 < before  # closed

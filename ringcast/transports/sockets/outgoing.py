@@ -17,9 +17,10 @@ from ringcast.transports.sockets.connection import Connection, cause_of
 from ringcast.transports.sockets.framing import lengths
 from ringcast.transports.sockets.greeting import Place
 from ringcast.transports.sockets.stripes import HEAD, LONG, NUMBERS, STRIPE
-from ringcast.transports.sockets.tcp import Address, hold_little, not_sent, round_trip
+from ringcast.transports.sockets.tcp import Address, hold_little, round_trip, round_trips
 from ringcast.transports.sockets.watcher import Watcher
 
+AT_ONCE = 0.5  # round trips for which a connection may have bytes to send, so that none is better
 _INTERRUPTED = "an interrupt broke off a message in the middle"
 
 
@@ -95,7 +96,7 @@ class Outgoing:
         """Take note that the other rank has admitted a connection; with the last one the link is made."""
         self.go_on()
         if self._count > 1 and not self.lost:
-            hold_little(connection.sock)
+            hold_little(connection.sock, self._count)
         if self.lost or not all(each.made for each in self.connections):
             return
         self.made = True
@@ -152,8 +153,8 @@ class Outgoing:
         """Return the connection with the least to send, of those whose bytes the kernel has taken."""
         least, found = inf, None
         for connection in self.connections:
-            if not connection.queue and (left := not_sent(connection.sock)) < least:
-                if not left:
+            if not connection.queue and (left := round_trips(connection.sock)) < least:
+                if left < AT_ONCE:
                     return connection
                 least, found = left, connection
         return found

@@ -21,7 +21,7 @@ from ringcast.transports.sockets.source import Source
 from ringcast.transports.sockets.watcher import IN, Watcher
 
 HEAD = struct.Struct("<II")  # number of the stripe, without the bits that do not fit; its bytes
-STRIPE = 4 * RECORD - HEAD.size  # bytes at most
+STRIPE = RECORD - HEAD.size  # bytes at most: with its head it is one record
 NUMBERS = 1 << 32
 LONG = 5e-3  # seconds of a round trip from which on a link is long
 

@@ -9,7 +9,6 @@ import struct
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from fcntl import ioctl
 from typing import Any, TypeAlias
 
 from ringcast.net.ports import BACKLOG
@@ -17,10 +16,10 @@ from ringcast.wire.transport_kinds import TCP
 
 KEEPALIVE = 60  # seconds after which an idle connection sends a probe
 SILENCE = 60_000  # ms without an answer after which an attempt to connect is given up
-HELD = 128 << 10  # bytes that the kernel takes of one of several connections, beyond the ones that it has sent
+HELD = 1 << 20  # bytes that the kernel takes of several connections, beyond the sent ones; a rank may send them unasked
 _NOTSENT_LOWAT = 25  # Linux's TCP_NOTSENT_LOWAT, which `socket` has from Python 3.12 on
-_SIOCOUTQNSD = 0x894B
-_RTT, _RTT_AT = struct.Struct("=I"), 68  # tcpi_rtt in struct tcp_info, in microseconds
+# In struct tcp_info: the round trip in microseconds; a segment's bytes, segments under way and allowed, bytes not sent.
+_U32, _RTT_AT, _QUEUE_AT, _INFO_SIZE = struct.Struct("=I"), 68, (16, 24, 80, 144), 148
 _NOT_HERE = errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT
 _UNDER_WAY = (0, errno.EINPROGRESS)
 
@@ -125,29 +124,33 @@ def established(sock: socket.socket) -> None:
 def round_trip(sock: socket.socket) -> float:
     """Return the seconds that the kernel has measured, by now, for the round trip of a connection; 0 if none."""
     try:
-        (micro,) = _RTT.unpack_from(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + _RTT.size), _RTT_AT)
+        (micro,) = _U32.unpack_from(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + _U32.size), _RTT_AT)
     except (AttributeError, OSError, struct.error):  # not Linux, or a sandbox
         return 0.0
     return float(micro) / 1e6
 
 
-def not_sent(sock: socket.socket) -> int:
-    """Return how many bytes the kernel has taken and not sent so far; 0 where it does not tell."""
+def round_trips(sock: socket.socket) -> float:
+    """Return for how many round trips a connection has bytes to send, as fast as it is now; below 1 it sends at once.
+
+    0 where the kernel does not tell.
+    """
     try:
-        (count,) = struct.unpack("i", ioctl(sock, _SIOCOUTQNSD, bytes(4)))
-    except OSError:
-        return 0
-    return int(count)
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_SIZE)
+        segment, flying, window, waiting = (int(_U32.unpack_from(info, at)[0]) for at in _QUEUE_AT)
+    except (AttributeError, OSError, struct.error):
+        return 0.0
+    return (flying + waiting / max(segment, 1)) / max(window, 1)
 
 
-def hold_little(sock: socket.socket) -> None:
-    """Let the kernel take only as many bytes as it is about to send.
+def hold_little(sock: socket.socket, count: int) -> None:
+    """Let the kernel take few bytes of one of `count` connections beyond those that it can send now.
 
-    So each of several connections takes as much as it can carry now, and little waits behind a lost packet.
+    So each of them takes as much as it can carry, and little waits behind a lost packet.
     """
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may not have it
-            sock.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, HELD)
+            sock.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, HELD // count)
 
 
 def accepted(sock: socket.socket) -> None:
