@@ -138,7 +138,7 @@ def in_one(frames: Sequence[memoryview]) -> bytes | None:
 
 
 def in_two(value: Any) -> tuple[bytes, Array] | None:
-    """Return the record and the items of a C-contiguous array; None for any other value."""
+    """Return the record and the items of a C-contiguous array that can be offered; None for any other value."""
     if type(value) is not np.ndarray or not value.flags.c_contiguous:
         return None
     record = _record(value.dtype, value.shape)
@@ -147,8 +147,8 @@ def in_two(value: Any) -> tuple[bytes, Array] | None:
 
 @lru_cache(maxsize=256)
 def _record(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | None:
-    """Return the record of a C-contiguous array; None if it is none."""
-    known = described(np.empty(shape, dtype))
+    """Return the record of a C-contiguous array; None if it is none, or too large to be offered."""
+    known = described(np.empty(shape, dtype)) if prod(shape) * dtype.itemsize <= MOST else None
     return None if known is None else bytes(_packed(known[0]))
 
 

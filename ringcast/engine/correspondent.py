@@ -89,6 +89,13 @@ class Correspondent:
         op.label = label
         return op
 
+    def break_off(self, label: str, loan: Loan | None) -> None:
+        """End the operation of `begin`, whose call fails by an error; the engine awaits that what it lent is read."""
+        op = self.rest(label)
+        if loan is not None:
+            loan.hand_over(op)
+        self.endpoint.recorder.failed(op)
+
     def _made(self) -> Operation:
         return Operation(self._context, P2P, self._call, False, 1)
 

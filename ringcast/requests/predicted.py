@@ -104,7 +104,11 @@ class PredictedMessages(Calls):
         group, messages, (name, _, source, tag) = self._group, collectives.point_to_point, call
         record, label = messages.in_records(*call)
         op = origin.begin(record, site)
-        found = None if lane is None else self._next(origin, lane, tag, out)
+        try:
+            found = None if lane is None else self._next(origin, lane, tag, out)
+        except BaseException:  # such as MemoryError: the message stays where it is
+            origin.break_off(label, loan)
+            raise
         if found is None:
             op = origin.rest(label)
             if loan is not None:

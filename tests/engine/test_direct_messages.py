@@ -16,7 +16,7 @@ import pytest
 from ringcast import ANY_SOURCE, Status
 from ringcast.algorithms.network import NETWORKS
 from ringcast.bootstrap.in_process import endpoints
-from ringcast.collectives import point_to_point
+from ringcast.collectives import point_to_point, self_describing
 from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine import direct
@@ -417,3 +417,43 @@ def test_the_flight_recorder_has_the_calls_in_every_way(job: Callable[..., Job],
         with patch.object(direct, "PATIENCE", wait):
             found.append(job(2).run(work))
     assert found == [job(2, predict=False).run(work)] * len(WAITS)
+
+
+def test_a_call_without_memory_for_its_message_loses_neither_that_nor_what_it_sends(
+    job: Callable[..., Job], ends: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[int] = []
+    offered = self_describing.offered
+
+    def offered_once_without_memory(*message: Any, **how: Any) -> Any:
+        if not failed:
+            failed.append(1)
+            raise MemoryError("no room")
+        return offered(*message, **how)
+
+    def work(comm: Communicator) -> None:
+        other, sent, got = 1 - comm.rank, 0, 0
+        while got < 3:
+            mine = np.full(1 << 20, 3 * comm.rank + sent, np.uint8)
+            try:
+                value = comm.sendrecv(mine, other, other, 5) if sent < 3 else comm.recv(other, 5)
+            except MemoryError:
+                flight = decode(comm._group.endpoint.recorder.image())
+                assert flight is not None
+                assert flight.entries[-1].state == "failed"
+            else:
+                assert_same(value, np.full(1 << 20, 3 * other + got, np.uint8))
+                got += 1
+            sent += 1
+
+    monkeypatch.setattr(self_describing, "offered", offered_once_without_memory)
+    monkeypatch.setattr(direct, "PATIENCE", patience(ENOUGH))
+    made = job(2)
+    check(made.run(work))
+    assert failed
+    assert made.counters == [[[0, 3]] * 2, [[3, 0]] * 2]
+
+
+def test_an_array_that_is_too_large_to_be_offered_is_described_without_memory() -> None:
+    assert self_describing._record(np.dtype(np.uint8), (1 << 60,)) is None
+    assert self_describing._record(np.dtype(np.uint8), (MOST,))

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from support import needs
 from support.patience import patience
 from support.places import ROOT
 
@@ -38,3 +39,41 @@ MPI.COMM_SELF.Sendrecv(b"a", 0, 0, bytearray(1), 0, 0)
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(60), check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@needs.shared_memory
+def test_an_error_in_a_receive_loses_neither_its_message_nor_what_is_sent() -> None:
+    needs.compiled_part()
+    program = f"""
+import numpy as np
+from ringcast import MPI
+from ringcast.engine import direct
+from ringcast.engine.correspondent import Correspondent
+comm, direct.PATIENCE, fetch, failed = MPI.COMM_WORLD, {patience(20)}, Correspondent.fetch, []
+other = 1 - comm.rank
+
+def fetch_after_an_error(*message):
+    if not failed:
+        failed.append(1)
+        raise MemoryError
+    return fetch(*message)
+
+for _ in range(3):  # after which messages are predicted
+    comm.Sendrecv(np.zeros(1), other, 5, np.zeros(1), other, 5)
+if comm.rank == 0:
+    Correspondent.fetch = fetch_after_an_error
+got, data = np.zeros(1 << 20, np.uint8), [np.full(1 << 20, turn, np.uint8) for turn in range(4)]
+for turn in range(3):
+    try:
+        comm.Sendrecv(data[turn], other, 5, got, other, 5)
+    except MemoryError:
+        assert comm.rank == turn == 0
+    else:
+        assert (got == turn - (comm.rank == 0)).all()
+if comm.rank == 0:
+    comm.Recv(got, 1, 5)
+    assert failed and (got == 2).all()
+"""
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -167,7 +167,12 @@ class _Awaited(NamedTuple):
     def _received(self, lane: Lane | None, op: Operation, label: str, loan: Loan | None = None) -> Any:
         comm, operation, site, origin, tag, into, status = self
         peers = comm._peers
-        if lane is None or not self._come(lane):
+        try:
+            come = lane is not None and self._come(lane)
+        except BaseException:  # such as MemoryError: the message stays where it is
+            origin.break_off(label, loan)
+            raise
+        if not come:
             rest = origin.rest(label)
             if loan is not None:
                 loan.hand_over(rest)
