@@ -198,7 +198,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         ports=_ports(env, control),
         advertise=_advertise(env),
         directory=env.get("RINGCAST_DIR", ""),
-        start_timeout=_seconds(env, "RINGCAST_START_TIMEOUT") or 60.0,
+        start_timeout=start_timeout(env),
         timeout=_seconds(env, "RINGCAST_TIMEOUT"),
         grace=_seconds(env, "RINGCAST_GRACE"),
         file=env.get("RINGCAST_CONFIG", ""),
@@ -213,6 +213,15 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         temporary=temporary,
         launch_context=context,
     )
+
+
+def start_timeout(env: Mapping[str, str] | None = None) -> float:
+    """Return the seconds to wait for a start (RINGCAST_START_TIMEOUT).
+
+    Raises:
+        ConfigError: the variable is not a number.
+    """
+    return _seconds(os.environ if env is None else env, "RINGCAST_START_TIMEOUT") or 60.0
 
 
 def deterministic(env: Mapping[str, str] | None = None) -> bool:

@@ -39,6 +39,7 @@ from support.trees import described, make_tree
         (["{file}", "-H", "h1:/data", "--json-report", "/no/such/report"], "--json-report /no/such/report: "),
         (["{file}", "--hostfile", "{file}.not", ":/data"], "No such file or directory"),
         (["{file}", "-H", "h1:/data", "--bring", "--rsh-agent", "srun"], "on nodes of Slurm it has to be there"),
+        (["s3://me:key@b/a", "h1:/data", "--bring"], "s3://b/a: --bring does not bring fsspec"),
         (["http://h/a", "http://h/b", "-H", "h1:/data"], "http://h/a: a remote source is copied alone"),
         (["http://me:key@h/a", "{file}", "h1:/data"], "http://h/a: a remote source is copied alone"),
         (["s3://b/a"], "where to? name hosts and destination"),

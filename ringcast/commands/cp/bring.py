@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,6 +26,8 @@ from typing import IO
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.printable import printable
+from ringcast.commands.cp.dialog import Dialog
+from ringcast.config.worker import start_timeout
 from ringcast.net.ssh import SSH, ssh_argv
 
 PYTHON = "RINGCAST_BROUGHT_PYTHON"  # the variable by which a rank on such a host finds Python
@@ -33,6 +36,7 @@ _LEFT_OUT = {".a", ".c", ".h", ".pxd", ".pyi", ".lib"}  # files that no running 
 _LEVEL = 1  # of compression: links are faster than better ones
 _END = 10.0  # seconds in which the hosts may remove their directories
 
+_PLACED, _UNPACKED = "ringcast-place=", "ringcast-unpacked"  # in its lines: a shell may print some of its own
 _CHECK = 'import sys; raise SystemExit("%d.%d" % sys.version_info[:2] != sys.argv[1])'
 # `head` reads no more than the archive, so that what follows it is the end of the connection.
 _KEEPER = """
@@ -47,9 +51,9 @@ done
 place=$(mktemp -d "${TMPDIR:-/tmp}/ringcast-XXXXXXXX") || exit 1
 trap 'rm -rf "$place"' EXIT
 trap 'exit 1' HUP INT TERM
-echo "$place $python"
+echo "$PLACED$place $python"
 head -c $SIZE | tar -xzf - -C "$place" || exit 1
-echo unpacked
+echo "$UNPACKED"
 cat > /dev/null
 """
 
@@ -77,21 +81,24 @@ def brought(hosts: Sequence[str], rsh_agent: str) -> Iterator[str]:
     """Bring ringcast to these hosts; within the block, the --rsh-agent that starts it there is the value.
 
     Raises:
-        BringError: some host cannot take it.
+        BringError: some host cannot take it, or has not answered for RINGCAST_START_TIMEOUT seconds.
+        ConfigError: that is no number.
     """
-    starter = shlex.split(rsh_agent) if rsh_agent else SSH
+    starter, needed, limit = shlex.split(rsh_agent) if rsh_agent else SSH, _needed(), start_timeout()
+    if unknown := next((each.name for each in needed if each.files is None), None):
+        why = f"ringcast cannot be brought there: nothing says which files {unknown} has here (it has no RECORD)"
+        raise BringError(dict.fromkeys(hosts, why))
     with ExitStack() as stack:
         archive = stack.enter_context(TemporaryFile())
-        _pack(archive)
-        with ThreadPoolExecutor(len(hosts)) as pool:
-            begun = [pool.submit(_bring, host, starter, archive.fileno()) for host in hosts]
+        _pack(archive, needed)
+        with ThreadPoolExecutor(max(len(hosts), 1)) as pool:
+            begun = [pool.submit(_bring, host, starter, archive.fileno(), limit) for host in hosts]
             found = [each.result() for each in begun]
-        for kept in found:
-            if isinstance(kept, _Kept):
-                stack.callback(_remove, kept)
+        kept = [each for each in found if isinstance(each, _Kept)]
+        stack.callback(_remove, kept)
         if wrong := {host: each for host, each in zip(hosts, found, strict=True) if isinstance(each, str)}:
             raise BringError(wrong)
-        yield _agent([kept for kept in found if isinstance(kept, _Kept)], starter)
+        yield _agent(kept, starter)
 
 
 def worker_of(module: str) -> list[str]:
@@ -99,50 +106,78 @@ def worker_of(module: str) -> list[str]:
     return ["sh", "-c", f'exec "${{{PYTHON}:-$0}}" -P -m {module} "$@"', sys.executable]
 
 
-def _bring(host: str, starter: Sequence[str], archive: int) -> _Kept | str:
+def _bring(host: str, starter: Sequence[str], archive: int, limit: float) -> _Kept | str:
     """Unpack the archive on a host; return the directory there, or the reason why there is none."""
     size = os.fstat(archive).st_size
     system = f"{platform.system()} {platform.machine()}"
     settings = {"SYSTEM": system, "VERSION": _VERSION, "CHECK": _CHECK, "SIZE": str(size)}
+    settings |= {"PLACED": _PLACED, "UNPACKED": _UNPACKED}
     keeper = "".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items()) + _KEEPER
     with TemporaryFile() as said:
-        process = subprocess.Popen(
-            ssh_argv(host, ["sh", "-c", keeper], starter),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        place, _, python = process.stdout.readline().decode(errors="replace").strip().rpartition(" ")
-        with suppress(BrokenPipeError):  # the reason is in its words
-            at = 0
-            while place and at < size:
-                at += os.sendfile(process.stdin.fileno(), archive, at, size - at)
-        if place and process.stdout.readline() == b"unpacked\n":
+        try:
+            process = subprocess.Popen(
+                ssh_argv(host, ["sh", "-c", keeper], starter),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+            )
+        except OSError as error:
+            return printable(f"{starter[0]}: {error.strerror}")
+        try:
+            place, python = _unpacked(Dialog(process, limit), archive, size)
+        except TimeoutError:
+            process.kill()
+            _end(process, _END)
+            return f"it did not answer for {limit:g} s (RINGCAST_START_TIMEOUT allows more)"
+        if place:
             return _Kept(host, process, place, python)
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        code = process.wait()
-        process.stdout.close()
+        code = _end(process, _END)
         said.seek(0)
         words = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
         return printable(words[-1]) if words else f"ringcast cannot be brought there ({starter[0]}: exit code {code})"
 
 
-def _remove(kept: _Kept) -> None:
-    """Have the directory removed, and wait for that."""
-    process = kept.process
+def _unpacked(keeper: Dialog, archive: int, size: int) -> tuple[str, str]:
+    """Return the directory with the files of the archive, and Python there; "" if the connection has ended.
+
+    Raises:
+        TimeoutError: the host is silent.
+    """
+    facts = keeper.after(_PLACED.encode())
+    if facts is None:
+        return "", ""
+    with suppress(BrokenPipeError):  # the reason is in the words of the host
+        keeper.give(archive, size)
+    place, _, python = facts.rpartition(" ")
+    return (place, python) if keeper.after(_UNPACKED.encode()) is not None else ("", "")
+
+
+def _remove(kept: Sequence[_Kept]) -> None:
+    """Have the directories removed, by all hosts at once, and wait for that."""
+    for each in kept:
+        _close(each.process)
+    by = time.monotonic() + _END
+    for each in kept:
+        _end(each.process, max(by - time.monotonic(), 0.0))
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
-    assert process.stdout is not None
     with suppress(BrokenPipeError):
         process.stdin.close()
+
+
+def _end(process: subprocess.Popen[bytes], limit: float) -> int:
+    """Wait for the end of a keeper, which finds that the connection has ended even if its ssh is killed here."""
+    assert process.stdout is not None
+    _close(process)
     try:
-        process.wait(_END)
-    except subprocess.TimeoutExpired:  # the host does so when it finds that the connection has ended
+        code = process.wait(limit)
+    except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        code = process.wait()
     process.stdout.close()
+    return code
 
 
 def _agent(kept: Sequence[_Kept], starter: Sequence[str]) -> str:
@@ -157,8 +192,8 @@ def _agent(kept: Sequence[_Kept], starter: Sequence[str]) -> str:
     return shlex.join(["sh", "-c", script, "agent"])
 
 
-def _pack(archive: IO[bytes]) -> None:
-    """Write the archive of ringcast, of the packages that it needs, and of zstandard if it is there."""
+def _pack(archive: IO[bytes], needed: Sequence[metadata.Distribution]) -> None:
+    """Write the archive of ringcast, and of the distributions that it needs."""
     specs = [find_spec(package) for package in ("ringcast", "ringcast_launcher")]
     folders = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
     with (
@@ -168,7 +203,7 @@ def _pack(archive: IO[bytes]) -> None:
         for folder in folders:
             for path in sorted(folder.rglob("*")):
                 _add(tar, path, path.relative_to(folder.parent))
-        for distribution in _needed():
+        for distribution in needed:
             for file in distribution.files or ():
                 _add(tar, Path(str(distribution.locate_file(file))), Path(file))
     archive.flush()
@@ -183,7 +218,7 @@ def _add(tar: tarfile.TarFile, path: Path, name: Path) -> None:
 
 
 def _needed() -> list[metadata.Distribution]:
-    """Return the distributions on which ringcast depends, here."""
+    """Return the distributions on which ringcast depends, here, and zstandard if it is there."""
     found: dict[str, metadata.Distribution] = {}
     waiting = ["ringcast", "zstandard"]
     while waiting:

@@ -12,13 +12,13 @@ from dataclasses import fields, replace
 
 from ringcast._util.dataclass import dataclass
 from ringcast.commands.cp.order import Order, below_home
-from ringcast.config.worker import allocated_hosts
+from ringcast.config.worker import allocated_hosts, start_timeout
 from ringcast.net.hostlist import Host, is_own, listed
 from ringcast.transfer.listing import Listing, scan
 from ringcast.transfer.manifest import DIRECTORY, shown
 from ringcast.transfer.options import Options
 from ringcast.transfer.places import placed
-from ringcast.transfer.sources.opening import name_for_people
+from ringcast.transfer.sources.opening import name_for_people, needs_fsspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,25 @@ def job_of(options: argparse.Namespace) -> Job:
     """Return the job that the options describe.
 
     Raises:
-        HostError, ValueError: the options contradict each other, or name no job.
+        ConfigError, HostError, ValueError: the options contradict each other, or name no job.
     """
     if options.collect:
         job = _collecting(options)
     else:
         job = _downloading(options) if "://" in options.paths[0] else _copying(options)
-    if options.bring and job.rsh_agent == "srun":
-        raise ValueError("--bring brings ringcast by ssh; on nodes of Slurm it has to be there")
+    if options.bring:
+        _check_bring(job)
     return replace(job, brings=options.bring)
+
+
+def _check_bring(job: Job) -> None:
+    """Raise ConfigError or ValueError if ringcast cannot be brought for this job."""
+    start_timeout()
+    if job.rsh_agent == "srun":
+        raise ValueError("--bring brings ringcast by ssh; on nodes of Slurm it has to be there")
+    if job.order.connections and needs_fsspec(source := os.fsdecode(job.order.sources[0])):
+        name = name_for_people(source)
+        raise ValueError(f"{name}: --bring does not bring fsspec, which reads this; http and https need none")
 
 
 def _copying(options: argparse.Namespace) -> Job:

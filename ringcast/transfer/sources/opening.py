@@ -18,8 +18,7 @@ def open_source(source: str) -> Source:
     Raises:
         Trouble: it cannot be opened here.
     """
-    scheme, colon, _ = source.partition("://")
-    if colon and scheme.lower() not in _OWN:
+    if needs_fsspec(source):
         from ringcast.transfer.sources.remote import RemoteSource  # fsspec: if needed
 
         return RemoteSource(source)
@@ -34,6 +33,12 @@ def open_source(source: str) -> Source:
     from ringcast.transfer.sources.local import LocalSource
 
     return LocalSource(source if url is None else url2pathname(url.path))
+
+
+def needs_fsspec(source: str) -> bool:
+    """Return whether only fsspec opens a source."""
+    scheme, colon, _ = source.partition("://")
+    return bool(colon) and scheme.lower() not in _OWN
 
 
 def name_for_people(source: str) -> str:
