@@ -286,8 +286,9 @@ def _items(rank: int, kind: np.dtype[Any], row: tuple[int, ...], offset: int, si
 
     found = Items(kind, (0, *row), offset, fortran=False)
     if kind.hasobject or found.row <= 0 or not 0 <= offset <= size or (size - offset) % found.row:
-        facts = f"a file of {size:,} bytes, after the first {safe_text(offset)} of which rows of {found.row:,} bytes"
-        raise ArgumentError(rank, "read_rows", "dtype, row or offset", f"expected {facts} follow and nothing else")
+        rows = f"expected a whole number of rows of {found.row:,} bytes, of items that are no Python objects"
+        got = f"a file of {size:,} bytes, from byte {offset:,} on"
+        raise ArgumentError(rank, "read_rows", "dtype, row or offset", f"{rows}, got {got}")
     return replace(found, shape=((size - offset) // found.row, *found.shape[1:]))
 
 

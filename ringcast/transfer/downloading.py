@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from glob import has_magic
 from hashlib import sha256
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
-from ringcast.errors import PeerFailed, Revoked, SourceError, TransferError
+from ringcast.errors import PeerFailed, Revoked, RingcastError, SourceChanged, SourceError, TransferError
 from ringcast.ops import Array
 from ringcast.transfer import read_once
 from ringcast.transfer.destination import Destination
@@ -32,22 +32,27 @@ from ringcast.transfer.options import NONE, Options
 from ringcast.transfer.origin import name_of
 from ringcast.transfer.records import announced, brief, exchanged
 from ringcast.transfer.report import Progress
-from ringcast.transfer.sources.base import Trouble, in_a_line
+from ringcast.transfer.sources.base import Changed, Source, Trouble, in_a_line
 from ringcast.transfer.sources.opening import name_for_people, open_source
 from ringcast.transfer.sources.packed import Packed, Window
+from ringcast.transfer.sources.remote import RemoteSource, url_to_fs
 
 WINDOW = 32  # chunks that are read together; two such windows are the memory of a host
 _OWN = ("http", "https", "file")
+_MAGIC = re.compile(r"[*?[]")  # of a pattern
 _CHANGES = ("mtime", "LastModified", "last_modified", "updated", "created")  # of fsspec's stores, for times of change
-_MODE = 0o666
+_FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # a store has none
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The files of a source: a manifest, and the URL of each entry, one in a line; or the error."""
+    """The files of a source: a manifest, the version of a single file, and the error, if there is one.
+
+    It names no URL: each host opens the files below its own source, so that no other host chooses them.
+    """
 
     manifest: bytes
-    urls: str
+    version: str = ""
     error: str = ""
 
 
@@ -93,7 +98,7 @@ def download_files(
         TransferError: the source cannot be read.
     """
     began, outcome = time.monotonic(), Downloaded()
-    listed = announced(comm, 0, Listed, lambda: _listed(source, options.recursive))
+    listed, comm = _among(comm, lambda comm: announced(comm, 0, Listed, lambda: _listed(source, options.recursive)))
     if listed.error:
         raise SourceError(brief(name_for_people(source)), brief(listed.error))
     manifest = Manifest.decode(listed.manifest)
@@ -101,12 +106,14 @@ def download_files(
     outcome.nbytes = manifest.nbytes
     mine = _Mine(manifest, target, options)
     rate = None if options.rate is None else options.rate / len(comm.members)
-    packed = _packed(manifest, listed.urls.split("\n"), rate)
+    packed = _packed(manifest, source, listed.version, rate)
     with closing(packed), closing(mine):
-        for window in mine.windows(_lacking(comm, mine)):
-            mine.take(comm, packed, window, source, connections)
-            comm = _left(comm)
-            packed.done((window.first + window.count) * CHUNK)
+        mine.prepare()
+        missing, comm = _among(comm, lambda comm: _lacking(comm, mine, keep_going=options.keep_going))
+        for window in mine.windows(missing):
+            comm = mine.take(comm, packed, window, source, connections)
+            _check(comm, packed, (window.first + window.count) * CHUNK, source)
+            mine.write(window)
             if watch is not None:
                 watch(Progress(min((window.first + window.count) * CHUNK, manifest.nbytes), manifest.nbytes))
         mine.finish()
@@ -115,24 +122,53 @@ def download_files(
     return outcome, comm
 
 
-def _left(comm: Any) -> Any:
-    """Return the ranks that are left: a read goes on without a lost one, and gives the communicator up."""
+def _among(comm: Any, step: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """Take a step of all ranks, again without those that are lost; return its result, and the ranks that are left."""
+    while True:
+        result = error = None
+        try:
+            result = step(comm)
+        except TransferError as problem:  # on all ranks alike
+            error = problem
+        except (PeerFailed, Revoked):
+            with suppress(RingcastError):
+                comm.revoke()
+        if read_once.agreed(comm, result is not None or error is not None):
+            if error is not None:
+                raise error
+            return result, comm
+        comm = comm.shrink()
+
+
+def _check(comm: Any, packed: Packed, stop: int, source: str) -> None:
+    """Check the files that are over at this byte of the stream.
+
+    Raises:
+        SourceChanged: one of them has changed, as any rank sees it; all ranks raise it.
+    """
+    why = "it has changed meanwhile, as another host sees it"
     try:
-        comm.barrier()
-    except (PeerFailed, Revoked):
-        return comm.shrink()
-    return comm
+        packed.done(stop)
+        same = 1
+    except Changed as trouble:
+        same, why = 0, trouble.reason
+    try:
+        same = comm.agree(same)
+    except PeerFailed as error:  # the next read goes on without that rank
+        same = error.flag or 0
+    if not same:
+        raise SourceChanged(brief(name_for_people(source)), brief(why))
 
 
-def _lacking(comm: Any, mine: _Mine) -> list[int]:
+def _lacking(comm: Any, mine: _Mine, *, keep_going: bool) -> list[int]:
     """Return the chunks that any rank lacks; ranks that cannot write lack none.
 
     Raises:
-        TransferError: no rank can write.
+        TransferError: a rank cannot write; with `keep_going`, no rank can.
     """
     records = exchanged(comm, mine.place())
     wrong = [(member, each.error) for member, each in zip(comm.members, records, strict=True) if each.error]
-    if len(wrong) == len(records):
+    if wrong and (not keep_going or len(wrong) == len(records)):
         raise TransferError("\n".join(f"rank {member}: {brief(error)}" for member, error in wrong))
     everywhere = np.zeros(-(-mine.layout.chunks // 8), np.uint8)
     for each in records:
@@ -153,10 +189,14 @@ class _Mine:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ringcast-writer")
         self._under_way: list[Future[None]] = []
         self._turn = 0  # number of the next buffer
+        self._room = self._buffers[0]  # with the last window
 
-    def place(self) -> _Place:
+    def prepare(self) -> None:
         """Make the directories, look for files that are there, and reserve room for the others."""
         self._attempt(self._prepare)
+
+    def place(self) -> _Place:
+        """Return the chunks that this rank lacks."""
         lacks = np.zeros(self.layout.chunks, np.uint8)
         if not self.error:
             lacks[:] = 1
@@ -177,16 +217,19 @@ class _Mine:
                 last, at = missing[at], at + 1
             yield Piece(first, last + 1 - first)
 
-    def take(self, comm: Any, packed: Packed, window: Piece, source: str, connections: int) -> None:
-        """Read a window together with all ranks, while the one before is written."""
+    def take(self, comm: Any, packed: Packed, window: Piece, source: str, connections: int) -> Any:
+        """Read a window together with all ranks, while the one before is written; return the ranks that are left."""
         if len(self._under_way) == 2:
             self._under_way.pop(0).result()
-        room, self._turn = self._buffers[self._turn][: self.layout.length(window)], 1 - self._turn
-        start = window.first * CHUNK
+        self._room, self._turn = self._buffers[self._turn][: self.layout.length(window)], 1 - self._turn
+        room, start = self._room, window.first * CHUNK
         view = Window(packed, start, start + len(room), f"{self._version} {window.first}")
         name = name_for_people(source)
-        read_once.read_file(comm, name, connections, lambda *_: (room, room.data, False), view)
-        self._under_way.append(self._thread.submit(self._write, window, room))
+        return read_once.read_among(comm, name, connections, lambda *_: (room, room.data, False), view)[1]
+
+    def write(self, window: Piece) -> None:
+        """Have the window that was taken last written, unless there was an error."""
+        self._under_way.append(self._thread.submit(self._write, window, self._room))
 
     def _write(self, window: Piece, data: Array) -> None:
         def write() -> None:
@@ -216,10 +259,32 @@ class _Mine:
         self._destination.close()
 
 
-def _packed(manifest: Manifest, urls: Sequence[str], rate: float | None) -> Packed:
-    files = [(entry, url) for entry, url in zip(manifest.entries, urls, strict=True) if entry.size]
-    names = [entry.path.decode(errors="replace") for entry, _ in files]
-    return Packed([entry.size for entry, _ in files], names, lambda number: open_source(files[number][1]), rate)
+def _packed(manifest: Manifest, source: str, version: str, rate: float | None) -> Packed:
+    """Return the files of a manifest below this host's own source."""
+    files = [entry for entry in manifest.entries if entry.size]
+    names = [os.fsdecode(entry.path) for entry in files]
+    if _is_own(source):
+        return Packed([entry.size for entry in files], names, lambda _: _of_version(open_source(source), version), rate)
+    held: list[tuple[Any, str]] = []  # the file system and the directory in it, once they are known
+
+    def opened(number: int) -> Source:
+        if not held:
+            files, path = url_to_fs(source)
+            held.append((files, _base(files, path, source)))
+        return RemoteSource(held[0][0], posixpath.join(held[0][1], names[number]))
+
+    return Packed([entry.size for entry in files], names, opened, rate)
+
+
+def _of_version(source: Source, version: str) -> Source:
+    if source.version != version:
+        source.close()
+        raise Changed("its ETag or time of change is another one than in the list")
+    return source
+
+
+def _is_own(source: str) -> bool:
+    return source.partition("://")[0].lower() in _OWN
 
 
 # The list of files.
@@ -228,45 +293,53 @@ def _packed(manifest: Manifest, urls: Sequence[str], rate: float | None) -> Pack
 def _listed(source: str, recursive: bool) -> Listed:
     """Return the files of a source."""
     try:
-        scheme = source.partition("://")[0].lower()
-        found = [_single(source)] if scheme in _OWN else [*_of_store(source, recursive)]
-        entries = sorted([*_folders(entry.path for entry, _ in found), *found], key=lambda each: each[0].path)
-        manifest = Manifest([entry for entry, _ in entries], (os.geteuid(), os.getegid()))
+        if _is_own(source):
+            found, version = _single(source)
+        else:
+            found, version = [*_of_store(source, recursive)], ""
+        entries = sorted([*_folders(entry.path for entry in found), *found], key=lambda entry: entry.path)
+        manifest = Manifest(entries, (os.geteuid(), os.getegid()))
         manifest.check()
     except Trouble as trouble:
-        return Listed(b"", "", brief(trouble.reason))
+        return Listed(b"", error=brief(trouble.reason))
     except TransferError as error:
-        return Listed(b"", "", brief(str(error)))
+        return Listed(b"", error=brief(str(error)))
     except Exception as error:  # packages for stores have errors of their own
-        return Listed(b"", "", in_a_line(error))
-    return Listed(manifest.encode(), "\n".join(url for _, url in entries))
+        return Listed(b"", error=in_a_line(error))
+    return Listed(manifest.encode(), version)
 
 
-def _single(url: str) -> tuple[Entry, str]:
+def _single(url: str) -> tuple[list[Entry], str]:
     with closing(open_source(url)) as opened:
-        return Entry(os.fsencode(name_of(url)), FILE, _MODE, time.time_ns(), opened.size), url
+        return [Entry(os.fsencode(name_of(url)), FILE, _FILE_MODE, time.time_ns(), opened.size)], opened.version
 
 
-def _of_store(url: str, recursive: bool) -> Iterator[tuple[Entry, str]]:
+def _of_store(url: str, recursive: bool) -> Iterator[Entry]:
     """Yield the files of a store: one, those of a directory, or those that match a pattern."""
-    files, path = import_module("fsspec.core").url_to_fs(url)
+    files, path = url_to_fs(url)
     if has_magic(path):
         found = files.glob(path, detail=True)
-        base = posixpath.dirname(path.partition("*")[0].rstrip("/"))
     elif files.isdir(path):
         if not recursive:
             raise TransferError("a directory; -r copies it with all that is in it")
         found = files.find(path, detail=True)
-        base = path.rstrip("/") if url.endswith("/") else posixpath.dirname(path.rstrip("/"))
     else:
-        found, base = {path: files.info(path)}, posixpath.dirname(path)
+        found = {path: files.info(path)}
+    base = _base(files, path, url)
     for name, info in found.items():
         if info.get("type") != "directory":
             inside = name[len(base) :].lstrip("/")
-            entry = Entry(os.fsencode(inside), FILE, _MODE, _changed(info), int(info["size"]))
-            yield entry, files.unstrip_protocol(name)
+            yield Entry(os.fsencode(inside), FILE, _FILE_MODE, _changed(info), int(info["size"]))
     if not found:
         raise TransferError("there is no such file")
+
+
+def _base(files: Any, path: str, url: str) -> str:
+    """Return the directory of a store below which files keep their names."""
+    magic = _MAGIC.search(path)
+    if magic is not None:
+        return posixpath.dirname(path[: magic.start()])
+    return path.rstrip("/") if url.endswith("/") and files.isdir(path) else posixpath.dirname(path.rstrip("/"))
 
 
 def _changed(info: dict[str, Any]) -> int:
@@ -280,7 +353,7 @@ def _changed(info: dict[str, Any]) -> int:
     return time.time_ns()
 
 
-def _folders(paths: Iterator[bytes]) -> Iterator[tuple[Entry, str]]:
+def _folders(paths: Iterator[bytes]) -> Iterator[Entry]:
     """Yield the directories in which files are."""
     seen: set[bytes] = set()
     for path in paths:
@@ -288,4 +361,4 @@ def _folders(paths: Iterator[bytes]) -> Iterator[tuple[Entry, str]]:
         for depth in range(1, len(parts) + 1):
             if (folder := b"/".join(parts[:depth])) not in seen:
                 seen.add(folder)
-                yield Entry(folder, DIRECTORY, 0o777, time.time_ns()), ""
+                yield Entry(folder, DIRECTORY, _FOLDER_MODE, time.time_ns())

@@ -128,7 +128,13 @@ def _read_parts(comm: Ranks, source: str, path: Path, first: First, sha256: str 
 def _why_not(path: Path, rank: int) -> str:
     """Return why no file can be made at a path; its directory is made if it is missing."""
     try:
-        os.close(open_folder(str(path.parent), make=True))
+        folder = open_folder(str(path.parent), make=True)
+        try:
+            probe = f".ringcast-{os.urandom(8).hex()}"
+            os.close(open_new(probe, folder))
+            os.unlink(probe, dir_fd=folder)
+        finally:
+            os.close(folder)
         why = "is a directory" if os.path.isdir(path) else ""
     except OSError as error:
         why = str(error.strerror)
@@ -140,8 +146,10 @@ def _read_part(comm: Ranks, part: Ranks, source: str, path: Path, first: First, 
     rank = comm.members[comm.rank]
 
     def write(file: IO[bytes]) -> None:
-        def room(*_: Any) -> tuple[Any, memoryview, bool]:
+        def room(_: Any, size: int) -> tuple[Any, memoryview, bool]:
             try:
+                if size != first.size:
+                    raise OSError(0, f"the source has {size:,} bytes, and had {first.size:,} a moment ago")
                 portable.allocate(file.fileno(), first.size)
                 memory = memoryview(mmap.mmap(file.fileno(), first.size))
             except OSError as problem:

@@ -38,10 +38,10 @@ from ringcast.procs.colocation import host
 from ringcast.requests.request import Request
 from ringcast.transfer import records
 from ringcast.transfer.ranges import Range, Ranges
-from ringcast.transfer.reading import MOST_RANGES, Problem, Reading
+from ringcast.transfer.reading import LONGEST_PAUSE, MOST_RANGES, Problem, Reading
 from ringcast.transfer.records import announced, brief, exchanged
 from ringcast.transfer.shares import Report, Shares
-from ringcast.transfer.sources.base import Busy, Interrupted, Missing, Source, Trouble
+from ringcast.transfer.sources.base import Busy, Changed, Interrupted, Missing, Source, Trouble
 from ringcast.transfer.sources.opening import name_for_people, open_source
 from ringcast.wire.codec import Count, Rank
 
@@ -65,6 +65,7 @@ class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
     def split(self, color: int) -> Self: ...
     def iallgatherv(self, value: Any, counts: Any = None, *, out: Any = None) -> Request[Any]: ...
     def barrier(self) -> None: ...
+    def agree(self, flag: int) -> int: ...
     def revoke(self) -> None: ...
 
 
@@ -115,15 +116,40 @@ def read_file(comm: Ranks, source: str, connections: int, room: Room, opened: So
     Raises:
         SourceError: no host can read the source, or it changed; all ranks raise it.
     """
+    return read_among(comm, source, connections, room, opened)[0]
+
+
+def read_among(
+    comm: Ranks, source: str, connections: int, room: Room, opened: Source | None = None
+) -> tuple[Array, Ranks]:
+    """Read as `read_file` does; return the array, and the communicator of the ranks that are left."""
     read = _Read(source, connections, room, opened)
     try:
         while True:
+            array, error = None, None
             try:
-                return read.run(comm)
+                array = read.run(comm)
+            except _ALIKE as problem:
+                error = problem
             except (PeerFailed, Revoked):
-                comm = comm.shrink()
+                with suppress(RingcastError):
+                    comm.revoke()
+            if agreed(comm, array is not None or error is not None):
+                if error is not None:
+                    raise error
+                assert array is not None
+                return array, comm
+            comm = comm.shrink()
     finally:
         read.close()
+
+
+def agreed(comm: Ranks, over: bool) -> bool:
+    """Return whether the read is over on all ranks: else all of them begin again, without those that were lost."""
+    try:
+        return comm.agree(int(over)) == 1
+    except PeerFailed:  # on all ranks alike
+        return False
 
 
 class _Teams:
@@ -471,6 +497,8 @@ def _opened(name: str) -> Source:
             if not left:
                 raise
             after = error.after if isinstance(error, Busy) and error.after is not None else 0.0
+            if after > LONGEST_PAUSE:
+                raise
             time.sleep(max(after, 0.1 * 2 ** (_OPENING - 1 - left)))
     raise AssertionError("the last try raises")
 
@@ -478,8 +506,10 @@ def _opened(name: str) -> Source:
 def _changed(source: Source) -> Problem | None:
     try:
         source.check()
-    except Trouble as error:
+    except Changed as error:
         return Problem(error.reason, None, True)
+    except Trouble:  # it is there, and every part has been checked
+        return None
     return None
 
 

@@ -16,7 +16,7 @@ from ringcast.transfer.sources.base import Busy, Changed, Connection, Interrupte
 TRIES = 5  # of a connection without a byte between them
 BACKOFF = 0.1  # seconds after the first of them; twice as long after each further one
 MOST_RANGES = 24  # in a report
-_LONGEST_PAUSE = 600.0  # seconds; a server that asks for more is given up
+LONGEST_PAUSE = 600.0  # seconds; a server that asks for more is given up
 _AGAIN = 0.05  # seconds
 _PAUSE = 1.0  # seconds, where the server does not say
 
@@ -199,7 +199,7 @@ class Reading:
 
     def _refuse(self, error: Busy, epoch: int, segment: _Segment) -> None:
         seconds = _PAUSE if error.after is None else error.after
-        if seconds > _LONGEST_PAUSE:
+        if seconds > LONGEST_PAUSE:
             self._fail(Unreadable(f"{error.reason}, and to ask again after {seconds:,.0f} s"), segment)
             return
         with self._lock:

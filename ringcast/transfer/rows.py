@@ -25,14 +25,21 @@ from ringcast._util.safe_text import safe_text
 from ringcast.collectives.rows import even
 from ringcast.errors import ArgumentError, SourceChanged, SourceError
 from ringcast.ops import Array
+from ringcast.transfer import reading
 from ringcast.transfer.records import LONGEST, Ranks, announced, brief, exchanged
-from ringcast.transfer.sources.base import Busy, Changed, Connection, Interrupted, Source, Trouble, Unreadable
+from ringcast.transfer.sources.base import (
+    Busy,
+    Changed,
+    Connection,
+    Interrupted,
+    Source,
+    Trouble,
+    Unreadable,
+    in_a_line,
+)
 from ringcast.transfer.sources.opening import name_for_people, open_source
 from ringcast.wire.codec import Count
 
-TRIES = 5  # of a part, without a byte between them
-BACKOFF = 0.1  # seconds after the first of them; twice as long after each further one
-LONGEST_PAUSE = 600.0  # seconds; a server that asks for more is given up
 _NPY, _PARQUET, _RAW = "npy", "parquet", "raw"
 _HEAD = 1 << 16  # bytes in which the header of a .npy file is
 _MAGIC = {b"\x93NUM": _NPY, b"PAR1": _PARQUET}
@@ -157,7 +164,8 @@ def read_rows(
 def _check(rank: int, counts: Sequence[int], size: int, rows: int) -> None:
     if len(counts) != size or sum(counts) != rows or min(counts) < 0:
         expected = f"expected a number of rows for each of {size} ranks, {rows:,} together"
-        raise ArgumentError(rank, "read_rows", "counts", f"{expected}, got {safe_text(list(counts))}")
+        got = f"{safe_text(list(counts))}, {len(counts)} numbers with the sum {sum(counts):,}"
+        raise ArgumentError(rank, "read_rows", "counts", f"{expected}, got {got}")
 
 
 class _Opened:
@@ -213,10 +221,10 @@ def _tried(step: Callable[[], Any], done: Callable[[], int]) -> Any:
         except (Interrupted, Busy) as error:
             tries = 1 if done() > before else tries + 1
             before = done()
-            wait = BACKOFF * 2 ** (tries - 1)
+            wait = reading.BACKOFF * 2 ** (tries - 1)
             if isinstance(error, Busy) and error.after is not None:
                 wait = max(wait, error.after)
-            if tries == TRIES or wait > LONGEST_PAUSE:
+            if tries == reading.TRIES or wait > reading.LONGEST_PAUSE:
                 raise
             time.sleep(wait)
 
@@ -227,11 +235,13 @@ def _table(opened: _Opened, *, raw: bool) -> Table:
     try:
         source = opened.source
         facts = source.size, source.version.encode()[:LONGEST]
-        if raw:
-            return Table(_RAW, *facts, host=host)
         head = bytearray(min(source.size, _HEAD))
         opened.read(0, memoryview(head))
         kind = _MAGIC.get(bytes(head[:4]))
+        if raw and kind is not None:
+            raise Unreadable(f"it is a {kind} file, which says its dtype: leave that out")
+        if raw:
+            return Table(_RAW, *facts, host=host)
         if kind is None:
             raise Unreadable("neither a .npy nor a Parquet file; of rows and nothing else, give their dtype")
         if kind == _PARQUET:
@@ -240,6 +250,9 @@ def _table(opened: _Opened, *, raw: bool) -> Table:
         return Table(kind, *facts, found.shape[0], bytes(head[: found.start]), host=host)
     except Trouble as trouble:
         return Table(error=brief(trouble.reason), source=brief(name_for_people(opened.name)), host=host)
+    except Exception as error:  # as of pyarrow: the others wait for the record
+        why = brief(f"{type(error).__name__}: {in_a_line(error)}")
+        return Table(error=why, source=brief(name_for_people(opened.name)), host=host)
 
 
 def _npy(head: bytes) -> Items:
@@ -294,6 +307,8 @@ def _read(
         where = segment if isinstance(trouble, Interrupted | Busy | Changed) else ()
         changed = isinstance(trouble, Changed)
         return None, Read(brief(trouble.reason), changed=changed, host=socket.gethostname(), segment=where)
+    except Exception as error:  # as of pyarrow, or no memory: the others wait for the record
+        return None, Read(brief(f"{type(error).__name__}: {in_a_line(error)}"), host=socket.gethostname())
     return result, Read()
 
 

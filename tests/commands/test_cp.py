@@ -42,6 +42,7 @@ from support.trees import described, make_tree
         (["s3://me:key@b/a", "h1:/data", "--bring"], "s3://b/a: --bring does not bring fsspec"),
         (["http://h/a", "http://h/b", "-H", "h1:/data"], "http://h/a: a remote source is copied alone"),
         (["http://me:key@h/a", "{file}", "h1:/data"], "http://h/a: a remote source is copied alone"),
+        (["http://h/a", "h1:/data", "--verify", "full"], "http://h/a: a remote source has no digests"),
         (["s3://b/a"], "where to? name hosts and destination"),
         (["--collect", "h1:/data"], "expected HOSTS:PATH, and the directory of this host"),
         (["--collect", "h1:/data", "{file}"], "{file}: is there, and no directory"),

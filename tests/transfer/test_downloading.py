@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from ringcast.transfer import downloading
 from ringcast.transfer.downloading import Downloaded, download_files
 from ringcast.transfer.options import Options
 from ringcast.transfer.report import Progress
+from ringcast.transfer.sources.base import Changed
 from ringcast.transfer.sources.packed import Packed, Window
+from ringcast.transfer.sources.remote import RemoteSource
 from support.reads import alike, named_hosts, on_host
 from support.store import store
 
@@ -93,6 +96,13 @@ def test_a_pattern_and_a_directory_without_its_name(tmp_path: Path, files: dict[
     assert {mine.error for mine in download(2, "memory://snapshot/a/1*.bin", tmp_path / "pattern")} == {""}
     names = {path.name for path in (tmp_path / "pattern" / "1").iterdir()}
     assert names == {name[2:] for name in files if name.startswith("a/1")}
+    for pattern in "a/*.bin", "[a]/1.bin", "?/2*.bin":
+        out = tmp_path / pattern.replace("/", " ").replace("*", "x")
+        assert {mine.error for mine in download(2, f"memory://snapshot/{pattern}", out)} == {""}
+        found = {str(path.relative_to(out / "1")) for path in (out / "1").rglob("*.bin")}
+        inside = "" if pattern.startswith("a/") else "a/"
+        assert found <= {inside + name[2:] for name in files if name.startswith("a/")}
+        assert found
     assert {mine.error for mine in download(2, "memory://snapshot/", tmp_path / "all", recursive=True)} == {""}
     assert (tmp_path / "all" / "1" / "large").read_bytes() == files["large"]
 
@@ -118,7 +128,8 @@ def test_a_source_that_cannot_be_listed_is_an_error_alike(
 def test_a_rank_that_cannot_write_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "1").write_text("in the way")
     with store(DATA) as served:
-        results = download(3, f"{served.root}/model.bin", tmp_path)
+        assert "rank 1: " in str(alike(download(3, f"{served.root}/model.bin", tmp_path)))
+        results = download(3, f"{served.root}/model.bin", tmp_path, keep_going=True)
     assert [bool(mine.error) for mine in results] == [False, True, False]
     assert (tmp_path / "2" / "model.bin").read_bytes() == DATA
 
@@ -133,6 +144,24 @@ def test_names_that_lead_elsewhere_are_refused(
         error = alike(download(2, "memory://snapshot/", tmp_path, recursive=True))
     assert "no path below the destination" in str(error)
     assert not [*tmp_path.rglob("*")]
+
+
+def test_a_rate_holds_for_all_hosts_together(tmp_path: Path, files: dict[str, bytes]) -> None:
+    began = time.monotonic()
+    assert {mine.error for mine in download(2, "memory://snapshot/large", tmp_path, rate=6e6)} == {""}
+    assert time.monotonic() - began > 0.2  # 3 MB take half a second, less the first piece of each connection
+
+
+def test_a_file_that_changes_is_an_error_on_all_ranks(
+    tmp_path: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(self: RemoteSource) -> None:
+        raise Changed("it is another one")
+
+    monkeypatch.setattr(RemoteSource, "check", changed)
+    results = download(3, "memory://snapshot/large", tmp_path)
+    assert {type(each) for each in results} == {ringcast.SourceChanged}
+    assert not [path for path in tmp_path.rglob("large") if path.is_file()]
 
 
 class Held:

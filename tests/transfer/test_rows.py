@@ -13,7 +13,7 @@ import pytest
 
 import ringcast
 from ringcast import ArgumentError, Communicator, RingcastError, SourceChanged, SourceError
-from ringcast.transfer import rows
+from ringcast.transfer import reading
 from support.cases import each
 from support.reads import alike
 from support.store import Handler, store
@@ -144,6 +144,13 @@ def test_arguments_that_do_not_fit_are_refused_on_all_ranks(tmp_path: Path, size
         assert {type(error) for error in read(size, path, **options)} == {ArgumentError}
 
 
+def test_a_dtype_beside_the_files_own_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file.npy").write_bytes(saved(np.arange(9)))
+    assert "it is a npy file, which says its dtype: leave that out" in str(
+        alike(read(2, tmp_path / "file.npy", dtype="i8"))
+    )
+
+
 def test_ranks_that_ask_for_different_rows_all_raise(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     path.write_bytes(bytes(16))
@@ -167,7 +174,7 @@ def test_ranks_that_see_different_files_all_raise(tmp_path: Path) -> None:
 
 @each("name", ["busy", "broken off"])
 def test_a_server_that_fails_now_and_then_is_asked_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BACKOFF", 0.001)
+    monkeypatch.setattr(reading, "BACKOFF", 0.001)
     array = np.arange(1000)
 
     def busy(handler: Handler, start: int, stop: int) -> bool:
@@ -187,7 +194,7 @@ def test_a_server_that_fails_now_and_then_is_asked_again(name: str, monkeypatch:
 
 
 def test_a_server_that_always_fails_is_named_with_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BACKOFF", 0.001)
+    monkeypatch.setattr(reading, "BACKOFF", 0.001)
 
     def broken(handler: Handler, start: int, stop: int) -> bool:
         handler.close_connection = start > 4000

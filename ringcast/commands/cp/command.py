@@ -18,7 +18,7 @@ from ringcast.commands.cp.launch import KEPT, Outcome, run_job
 from ringcast.errors import ConfigError, TransferError
 from ringcast.net.hostlist import HostError
 from ringcast.transfer.manifest import DIRECTORY, Manifest, shown
-from ringcast.transfer.options import AUTO, CHOICES, FULL
+from ringcast.transfer.options import AUTO, CHOICES
 from ringcast.transfer.report import CopyReport
 from ringcast.transfer.sources.opening import name_for_people
 
@@ -183,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--verify",
         choices=CHOICES["verify"],
-        default=FULL,
+        default=None,
         help="how to compare files that are there already: full: by SHA-256 (default); size: by size, with -p and "
         "time; none: not at all, everything is sent. Data that is sent is always hashed at both ends",
     )

@@ -16,7 +16,7 @@ from ringcast.config.worker import allocated_hosts, start_timeout
 from ringcast.net.hostlist import Host, is_own, listed
 from ringcast.transfer.listing import Listing, scan
 from ringcast.transfer.manifest import DIRECTORY, shown
-from ringcast.transfer.options import Options
+from ringcast.transfer.options import FULL, SIZE, ZSTD, Options
 from ringcast.transfer.places import placed
 from ringcast.transfer.sources.opening import name_for_people, needs_fsspec
 
@@ -150,6 +150,10 @@ def _downloading(options: argparse.Namespace) -> Job:
         raise ValueError(f"{name_for_people(source)}: a remote source is copied alone")
     if not others and options.hosts is None:
         raise ValueError("where to? name hosts and destination, as 'h[1-7]:/data/'")
+    if options.verify == FULL or options.slow is not None or options.compress == ZSTD:
+        shown = name_for_people(source)
+        raise ValueError(f"{shown}: a remote source has no digests to compare by (--verify size, none), --slow or zstd")
+    options.verify = options.verify or SIZE
     job = _copying(options)
     order = replace(job.order, sources=(os.fsencode(source),), connections=options.connections)
     return replace(job, order=order)
@@ -168,6 +172,7 @@ def checked_listing(job: Job) -> Listing:
 
 
 def _options(options: argparse.Namespace) -> Options:
+    options.verify = options.verify or FULL
     return Options(**{field.name: getattr(options, field.name) for field in fields(Options)})
 
 

@@ -19,9 +19,9 @@ def open_source(source: str) -> Source:
         Trouble: it cannot be opened here.
     """
     if needs_fsspec(source):
-        from ringcast.transfer.sources.remote import RemoteSource  # fsspec: if needed
+        from ringcast.transfer.sources.remote import RemoteSource, url_to_fs  # fsspec: if needed
 
-        return RemoteSource(source)
+        return RemoteSource(*url_to_fs(source))
     try:
         url = url_of(source)
     except TransferError as error:

@@ -12,7 +12,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-from ringcast.transfer.sources.base import Busy, Changed, Connection, Source, Trouble
+from ringcast.transfer.sources.base import Busy, Changed, Connection, Interrupted, Source, Trouble
+
+PACED = 4 << 20  # bytes that are asked for at once, after a wait for their time
 
 
 class Packed:
@@ -32,6 +34,8 @@ class Packed:
         self._sources: dict[int, Source] = {}
         self._free: dict[int, list[Connection]] = {}  # connections that no thread uses
         self._lock = threading.Lock()
+        self._opening = [threading.Lock() for _ in names]
+        self._ends = threading.Event()  # of waits
         self.crowded = False  # whether the server has asked for fewer requests
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -49,15 +53,16 @@ class Packed:
         Raises:
             Trouble: it cannot be opened, or has another size than in the list.
         """
-        with self._lock:
+        with self._opening[number]:
             found = self._sources.get(number)
-        if found is None:
-            found = self._open(number)
-            size = self._starts[number + 1] - self._starts[number]
-            if found.size != size:
-                raise Changed(f"{self._names[number]}: it has {found.size:,} bytes, and had {size:,} in the list")
-            with self._lock:
-                found = self._sources.setdefault(number, found)
+            if found is None:
+                found = self._open(number)
+                size = self._starts[number + 1] - self._starts[number]
+                if found.size != size:
+                    found.close()
+                    raise Changed(f"it has {found.size:,} bytes, and had {size:,} in the list")
+                with self._lock:
+                    self._sources[number] = found
         return found
 
     def take(self, number: int) -> Connection:
@@ -77,23 +82,33 @@ class Packed:
                 self._free.setdefault(number, []).append(connection)
 
     def pace(self, length: int) -> None:
-        """Wait as long as so many bytes may take."""
+        """Wait until so many bytes may be read."""
         if self._rate is None:
             return
         with self._lock:
             now = time.monotonic()
+            wait = max(0.0, self._due - now)
             self._due = max(self._due, now) + length / self._rate
-            wait = self._due - now
-        time.sleep(wait)
+        self._ends.wait(wait)
 
     def done(self, before: int) -> None:
-        """Close files that end before this byte of the stream."""
-        last = bisect_right(self._starts, before) - 1
-        for number in [number for number in self._sources if number < last]:
+        """Check and close files that end before this byte of the stream.
+
+        Raises:
+            Trouble: one of them has changed meanwhile.
+        """
+        for number in [number for number in self._sources if self._starts[number + 1] <= before]:
+            try:
+                self._sources[number].check()
+            except Changed as trouble:
+                raise self.named(number, trouble) from None
+            except Trouble:  # it cannot be asked now; every part has come whole
+                pass
             self._close(number)
 
     def close(self) -> None:
         """Close all files and connections."""
+        self._ends.set()
         for number in [*self._sources]:
             self._close(number)
 
@@ -120,7 +135,7 @@ class Window:
         return _Across(self._packed, self._start)
 
     def check(self) -> None:
-        """Do nothing: each file is checked when it is over."""
+        """Do nothing: a file is checked when all of it has come (`Packed.done`)."""
 
     def close(self) -> None:
         """Leave the files open for the next window."""
@@ -138,9 +153,12 @@ class _Across:
         at = 0
         for number, first, length in self._packed.parts(self._start + start, self._start + start + len(into)):
             try:
-                for step in self._to(number).read(first, into[at : at + length]):
-                    yield step
-                    self._packed.pace(step)
+                for start in range(0, length, PACED):
+                    piece = min(PACED, length - start)
+                    self._packed.pace(piece)
+                    if self._interrupted:
+                        raise Interrupted("it was interrupted")
+                    yield from self._to(number).read(first + start, into[at + start : at + start + piece])
             except Busy:
                 self._packed.crowded = True
                 raise

@@ -15,17 +15,30 @@ _VERSIONS = (  # fields of `info` that change with the content, by the names tha
 )
 
 
+def url_to_fs(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it.
+
+    Raises:
+        Trouble: fsspec cannot make one.
+    """
+    try:
+        core = import_module("fsspec.core")
+    except ImportError:
+        needed = how_to_install("fsspec")
+        raise Unreadable(f"only fsspec reads such a source, and it is not installed here: {needed}") from None
+    try:
+        files, path = core.url_to_fs(url)
+    except Exception as error:  # packages for stores have errors of their own
+        raise _trouble(error) from None
+    return files, path
+
+
 class RemoteSource:
     """A file of a file system of fsspec."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, files: Any, path: str) -> None:
+        self._files, self._path = files, path
         try:
-            core = import_module("fsspec.core")
-        except ImportError:
-            needed = how_to_install("fsspec")
-            raise Unreadable(f"only fsspec reads such a source, and it is not installed here: {needed}") from None
-        try:
-            self._files, self._path = core.url_to_fs(url)
             self.size, self.version = self._facts()
         except Exception as error:  # packages for stores have errors of their own
             raise _trouble(error) from None
