@@ -158,6 +158,10 @@ class _Copy:
         Raises:
             TransferError: the root has not survived.
         """
+        try:
+            comm.agree(1)  # which knows the cause, also where another rank has found it
+        except PeerFailed as failed:
+            error = failed
         rest = comm.shrink()
         self._unsettled = True
         for member in sorted(set(comm.members) - set(rest.members)):

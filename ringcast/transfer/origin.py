@@ -114,9 +114,7 @@ def url_of(source: str) -> SplitResult | None:
     if not colon:
         return None
     if scheme.lower() not in ("http", "https", "file"):
-        raise TransferError(
-            f"{printable(scheme)}://…: expected http, https, file, or a path"
-        )
+        raise TransferError(f"{printable(scheme)}://…: expected http, https, file, or a path")
     if " " in source or not (source.isascii() and source.isprintable()):
         raise TransferError(f"{printable(scheme)}://…: a URL writes spaces and other characters than ASCII as %XX")
     try:

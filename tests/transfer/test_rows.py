@@ -134,6 +134,8 @@ def test_arguments_that_do_not_fit_are_refused_on_all_ranks(tmp_path: Path, size
         errors = read(size, path, counts)
         assert {type(error) for error in errors} == {ArgumentError}, errors
         assert f"expected a number of rows for each of {size} ranks, 9 together" in str(errors[0])
+    path = tmp_path / "raw"
+    path.write_bytes(bytes(200))
     for options in (
         {"dtype": "i8", "row": 1000},
         {"dtype": "i8", "offset": -8},

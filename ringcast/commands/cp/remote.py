@@ -99,7 +99,12 @@ def _exchanged(comm: Any, mine: _Ended) -> tuple[dict[int, _Ended], dict[int, st
     while True:
         try:
             return dict(zip(comm.members, exchanged(comm, mine), strict=True)), lost
-        except (PeerFailed, Revoked) as error:
+        except (PeerFailed, Revoked) as problem:
+            error: PeerFailed | Revoked = problem
+            try:
+                comm.agree(1)  # which knows the cause, also where another rank has found it
+            except PeerFailed as failed:
+                error = failed
             rest = comm.shrink()
             for member in {*comm.members} - {*rest.members}:
                 cause = error.cause if isinstance(error, PeerFailed) and member in error.ranks else str(error)
