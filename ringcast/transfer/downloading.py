@@ -33,12 +33,11 @@ from ringcast.transfer.origin import name_of
 from ringcast.transfer.records import announced, brief, exchanged
 from ringcast.transfer.report import Progress
 from ringcast.transfer.sources.base import Changed, Source, Trouble, in_a_line
-from ringcast.transfer.sources.opening import name_for_people, open_source
+from ringcast.transfer.sources.opening import name_for_people, needs_fsspec, open_source
 from ringcast.transfer.sources.packed import Packed, Window
 from ringcast.transfer.sources.remote import RemoteSource, url_to_fs
 
 WINDOW = 32  # chunks that are read together; two such windows are the memory of a host
-_OWN = ("http", "https", "file")
 _MAGIC = re.compile(r"[*?[]")  # of a pattern
 _CHANGES = ("mtime", "LastModified", "last_modified", "updated", "created")  # of fsspec's stores, for times of change
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # a store has none
@@ -263,7 +262,7 @@ def _packed(manifest: Manifest, source: str, version: str, rate: float | None) -
     """Return the files of a manifest below this host's own source."""
     files = [entry for entry in manifest.entries if entry.size]
     names = [os.fsdecode(entry.path) for entry in files]
-    if _is_own(source):
+    if not needs_fsspec(source):
         return Packed([entry.size for entry in files], names, lambda _: _of_version(open_source(source), version), rate)
     held: list[tuple[Any, str]] = []  # the file system and the directory in it, once they are known
 
@@ -283,17 +282,13 @@ def _of_version(source: Source, version: str) -> Source:
     return source
 
 
-def _is_own(source: str) -> bool:
-    return source.partition("://")[0].lower() in _OWN
-
-
 # The list of files.
 
 
 def _listed(source: str, recursive: bool) -> Listed:
     """Return the files of a source."""
     try:
-        if _is_own(source):
+        if not needs_fsspec(source):
             found, version = _single(source)
         else:
             found, version = [*_of_store(source, recursive)], ""

@@ -67,11 +67,8 @@ def run_job(order: Order, hosts: Sequence[str], rsh_agent: str, *, brings: bool 
     if not brings:
         return _run(order, hosts, rsh_agent, ["python", "-P", "-m", _WORKER])
     own = socket.gethostname()
-    others = [host for host in hosts if not is_own(host, own)]
-    if not others:
-        return run_job(order, hosts, rsh_agent)
     try:
-        with brought(others, rsh_agent) as agent:
+        with brought([host for host in hosts if not is_own(host, own)], rsh_agent) as agent:
             return _run(order, hosts, agent, worker_of(_WORKER))
     except BringError as error:
         return Outcome(failed=error.hosts, started=False)
