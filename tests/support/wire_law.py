@@ -3,7 +3,7 @@
 `tests/golden/wire_law.txt` has digests of these texts. A line names an algorithm and a number of ranks, with `+` for
 messages too large to be eager, and has three digests:
 
-* of the messages from each rank to each other: all fields of the header but the job's nonce and the credit, and the
+* of the messages from each rank to each other: all fields of the header but version, nonce and credit, and the
   payload. They do not depend on the order in which messages of several ranks arrive, unless grants are among them.
 * of the counters of each rank when it begins a round, and when its call is over. They do not depend on that either;
   rounds that overlap, or are granted, are left out.
@@ -79,7 +79,7 @@ class Notes:
         if h.kind == Kind.NOTICE:
             return
         credit = h.kind in (EAGER, RTS) or (h.kind == CTS and h.flags & CREDIT_RETURN)
-        left_out = ("nonce", "word") if credit else ("nonce",)
+        left_out = ("version", "nonce", "word") if credit else ("version", "nonce")
         fields = " ".join(f"{name} {value}" for name, value in h._asdict().items() if name not in left_out)
         payload = f"{len(body)} bytes {body[:16].hex()} {sha256(body).hexdigest()[:16]}"
         self._messages[source, peer].append(f"rank {source} to {peer}: {fields}, {payload}")

@@ -52,7 +52,7 @@ def long_link(bed: Bed, a: int, b: int, link: LongLink) -> Iterator[None]:
     ends = [(a, b), (b, a)]
     names = [f"{_PREFIX}{one}-{other}" for one, other in ends]
     facts = [str(link.rate_bits), str(link.delay), str(link.loss), str(link.seed)]
-    command = [sys.executable, "-m", __name__, *names, *facts]
+    command = [sys.executable, "-P", "-m", __name__, *names, *facts]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as relay:
         assert relay.stdout is not None
         try:
