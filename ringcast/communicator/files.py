@@ -170,7 +170,7 @@ class Files(Calls):
     def read_file(
         self, source: str | PathLike[str], *, out: Any = None, connections: int = 4, shared: bool = True
     ) -> Any:
-        """Return the bytes of a file, of which each host reads a part: of a store, a server, or disks that hosts share.
+        """Return the bytes of a file that the hosts read in parts: from a store, a server, or disks that they share.
 
         One rank of each host reads, by several connections, the next part whenever it has room, so that faster hosts
         read more; what has come is passed on to all other hosts meanwhile. Parts of a host that fails, that stalls or

@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The copy of rank 0, or the file that is read in `parts`: the SHA-256 of rank 0's source, of which they are."""
+    """The copy of rank 0; or the file that all hosts read in parts, if `parts` has the SHA-256 of rank 0's source."""
 
     name: bytes
     cached: bytes  # its name in the cache

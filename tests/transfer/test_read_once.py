@@ -194,7 +194,7 @@ def test_faults_that_pass_leave_no_trace(name: str, hosts: str, served: Store, m
 LASTING = {
     "403": (refusal(403), SourceError, "HTTP 403 Forbidden"),
     "500": (refusal(500), SourceError, "HTTP 500 Internal Server Error"),
-    "whole": (answer(status=200), SourceError, "the server sends no parts of files"),
+    "whole": (answer(status=200), SourceError, "the server sends no parts of files (ringcast.fetch"),
     "range": (answer(Content_Range="bytes 3-4/3000000"), SourceError, "the server sends bytes 3 to 5 instead of"),
     "etag": (answer(ETag='"2"'), SourceChanged, "its ETag or time of change is another one"),
     "size": (answer(Content_Range="bytes 0-1/5"), SourceChanged, "its size is 5 bytes, and was 3,000,000"),

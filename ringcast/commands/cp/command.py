@@ -14,7 +14,7 @@ from ringcast._util.printable import printable
 from ringcast.commands.command_line import FAILED, USAGE, checked, parser, refuse
 from ringcast.commands.cp.hosts import copy_to_all
 from ringcast.commands.cp.job import Job, checked_listing, job_of
-from ringcast.commands.cp.launch import KEPT, Outcome, run_job
+from ringcast.commands.cp.launch import KEPT, KEPT_WHOLE, Outcome, run_job
 from ringcast.errors import ConfigError, TransferError
 from ringcast.net.hostlist import HostError
 from ringcast.transfer.manifest import DIRECTORY, Manifest, shown
@@ -73,7 +73,7 @@ def _run(job: Job) -> tuple[Outcome, int]:
     try:
         outcome = copy_to_all(job.hosts, run, _complain) if job.order.options.keep_going else run(job.hosts)
     except KeyboardInterrupt:
-        _complain(f"interrupted; {KEPT}")
+        _complain(f"interrupted; {KEPT_WHOLE if job.order.connections else KEPT}")
         return Outcome(error="interrupted"), INTERRUPTED
     if outcome.report is None:
         _complain(outcome.text)

@@ -93,7 +93,7 @@ class HttpConnection:
                     raise Changed(_status(response))
                 _checked(response, start, start + len(into), source.size)
                 if _version(response) != source.version:
-                    raise Changed("its ETag or time of change is another one than at the begin")
+                    raise Changed("its ETag or time of change is another one than at the start")
                 block = _BLOCKS[0]
                 while done < len(into):
                     began = time.monotonic()
@@ -255,7 +255,9 @@ def _accepted(response: http.client.HTTPResponse) -> http.client.HTTPResponse:
 def _checked(response: http.client.HTTPResponse, start: int, stop: int, size: int | None) -> int:
     """Return the size of the file by an answer that must have exactly these bytes, of a file of this size."""
     if response.status != http.client.PARTIAL_CONTENT:
-        raise Unreadable(f"HTTP {response.status} to the request of a range: the server sends no parts of files")
+        way = "ringcast.fetch reads such a file by one rank"
+        why = f"HTTP {response.status} to the request of a range: the server sends no parts of files"
+        raise Unreadable(f"{why} ({way})")
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise Unreadable("the server encodes the content, although it was asked not to")
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))

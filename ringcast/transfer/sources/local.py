@@ -38,7 +38,7 @@ class LocalSource:
         """Raise Changed if size or time of change are other ones."""
         status = os.fstat(self._file)
         if (status.st_size, status.st_mtime_ns) != (self.size, self._changed):
-            raise Changed("size or time of change are other ones than at the begin")
+            raise Changed("size or time of change are other ones than at the start")
 
     def close(self) -> None:
         """Close the file, which no thread reads any more."""

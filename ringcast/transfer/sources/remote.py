@@ -65,7 +65,7 @@ class RemoteSource:
         except Exception as error:
             raise _trouble(error) from None
         if facts != (self.size, self.version):
-            raise Changed("its size or version is another one than at the begin")
+            raise Changed("its size or version is another one than at the start")
 
     def interrupt(self) -> None:
         """Do nothing: fsspec has time limits of its own."""
