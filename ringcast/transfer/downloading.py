@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import datetime
 from glob import has_magic
 from hashlib import sha256
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ringcast._util.dataclass import dataclass
-from ringcast.errors import PeerFailed, Revoked, RingcastError, SourceChanged, SourceError, TransferError
+from ringcast.errors import PeerFailed, SourceChanged, SourceError, TransferError
 from ringcast.ops import Array
 from ringcast.transfer import read_once
 from ringcast.transfer.destination import Destination
@@ -97,7 +97,9 @@ def download_files(
         TransferError: the source cannot be read.
     """
     began, outcome = time.monotonic(), Downloaded()
-    listed, comm = _among(comm, lambda comm: announced(comm, 0, Listed, lambda: _listed(source, options.recursive)))
+    listed, comm = read_once.among(
+        comm, lambda comm: announced(comm, 0, Listed, lambda: _listed(source, options.recursive))
+    )
     if listed.error:
         raise SourceError(brief(name_for_people(source)), brief(listed.error))
     manifest = Manifest.decode(listed.manifest)
@@ -108,7 +110,7 @@ def download_files(
     packed = _packed(manifest, source, listed.version, rate)
     with closing(packed), closing(mine):
         mine.prepare()
-        missing, comm = _among(comm, lambda comm: _lacking(comm, mine, keep_going=options.keep_going))
+        missing, comm = read_once.among(comm, lambda comm: _lacking(comm, mine, keep_going=options.keep_going))
         for window in mine.windows(missing):
             comm = mine.take(comm, packed, window, source, connections)
             _check(comm, packed, (window.first + window.count) * CHUNK, source)
@@ -119,24 +121,6 @@ def download_files(
     outcome.written, outcome.error = mine.written, brief(mine.error)
     outcome.seconds = time.monotonic() - began
     return outcome, comm
-
-
-def _among(comm: Any, step: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Take a step of all ranks, again without those that are lost; return its result, and the ranks that are left."""
-    while True:
-        result = error = None
-        try:
-            result = step(comm)
-        except TransferError as problem:  # on all ranks alike
-            error = problem
-        except (PeerFailed, Revoked):
-            with suppress(RingcastError):
-                comm.revoke()
-        if read_once.agreed(comm, result is not None or error is not None):
-            if error is not None:
-                raise error
-            return result, comm
-        comm = comm.shrink()
 
 
 def _check(comm: Any, packed: Packed, stop: int, source: str) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -55,6 +55,7 @@ _REFUSED = "the server refuses all requests, again and again"
 _DAMAGED = "its bytes have changed on the way between two hosts"
 
 Bytes = NDArray[np.uint8]
+Result = TypeVar("Result")
 Room = Callable[[Any, int], tuple[Array, memoryview, bool]]  # of a communicator, for so many bytes
 
 
@@ -125,27 +126,40 @@ def read_among(
     """Read as `read_file` does; return the array, and the communicator of the ranks that are left."""
     read = _Read(source, connections, room, opened)
     try:
-        while True:
-            array, error = None, None
-            try:
-                array = read.run(comm)
-            except _ALIKE as problem:
-                error = problem
-            except (PeerFailed, Revoked):
-                with suppress(RingcastError):
-                    comm.revoke()
-            if agreed(comm, array is not None or error is not None):
-                if error is not None:
-                    raise error
-                assert array is not None
-                return array, comm
-            comm = comm.shrink()
+        return among(comm, read.run)
     finally:
         read.close()
 
 
-def agreed(comm: Ranks, over: bool) -> bool:
-    """Return whether the read is over on all ranks: else all of them begin again, without those that were lost."""
+def among(comm: Ranks, step: Callable[[Ranks], Result]) -> tuple[Result, Ranks]:
+    """Take a step of all ranks, again without those that are lost meanwhile.
+
+    Returns:
+        The result, which is never None, and the communicator of the ranks that are left.
+
+    Raises:
+        TransferError, ArgumentError, SharedMemoryError: the step raises it on all ranks alike.
+    """
+    while True:
+        result: Result | None = None
+        error: RingcastError | None = None
+        try:
+            result = step(comm)
+        except _ALIKE as problem:
+            error = problem
+        except (PeerFailed, Revoked):
+            with suppress(RingcastError):
+                comm.revoke()
+        if _agreed(comm, result is not None or error is not None):
+            if error is not None:
+                raise error
+            assert result is not None
+            return result, comm
+        comm = comm.shrink()
+
+
+def _agreed(comm: Ranks, over: bool) -> bool:
+    """Return whether a step is over on all ranks: else all of them begin again, without those that were lost."""
     try:
         return comm.agree(int(over)) == 1
     except PeerFailed:  # on all ranks alike
