@@ -66,7 +66,7 @@ def test_a_file_of_a_server(tmp_path: Path, size: int) -> None:
         assert [(mine.files, mine.nbytes, mine.error) for mine in results] == [(1, len(DATA), "")] * size
         for rank in range(size):
             assert (tmp_path / str(rank) / "model.bin").read_bytes() == DATA
-        assert sum(stop - start for start, stop in served.asked) < 1.3 * len(DATA)
+        assert sum(stop - start for start, stop in served.asked) < 2 * len(DATA)
         assert (seen[-1].done, seen[-1].total) == (len(DATA), len(DATA))
         served.asked.clear()
         again = download(size, f"{served.root}/model.bin", tmp_path)
