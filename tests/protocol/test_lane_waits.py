@@ -21,7 +21,7 @@ pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
 
 ENOUGH = 20.0  # seconds after which something that should happen at once counts as missing …
 LONG = 100.0  # … and of a wait that something should end
-TIMES = 100
+TIMES = 25
 FULL = 72  # bytes of a message that take 80 in a ring with their header's word
 
 
