@@ -226,7 +226,7 @@ class Offered(NamedTuple):
 
 
 def offered(message: bytes, out: Array | None, *, objects: bool) -> Offered | None:
-    """Return a message that is offered, of which there are header, sizes and record; None as of `opened`."""
+    """Return a message that is offered, from its header, sizes and record; None in the cases of `opened`."""
     record, (_, count) = message[SIZE + _OFFERED.size :], _OFFERED.unpack_from(message, SIZE)
     understood, known = _understood(record, count, out, objects=objects)
     if not understood or count > MOST:

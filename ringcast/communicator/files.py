@@ -139,8 +139,8 @@ class Files(Calls):
         reads: the communicator's timeout must be longer. Memory: 48 MB.
 
         Args:
-            source: path of a file on rank 0, or URL (http, https, file). Of other ranks only those that give the same
-                URL read parts of it. User and password in a URL are sent to its host, and not to other ranks; neither
+            source: path of a file on rank 0, or URL (http, https, file). Another rank reads parts of the file only if
+                it gives the same URL. User and password in a URL are sent to its host, and not to other ranks; neither
                 these nor the query of a URL are ever printed.
             target: path of the copy: a directory if it ends with "/" or is one. None: in `ringcast` in the user's
                 cache directory (XDG_CACHE_HOME, or `~/.cache`), where its name begins with a hash of the source.

@@ -1,4 +1,4 @@
-"""Arrays of which a host has one, in memory that all its ranks see."""
+"""Arrays in memory that all ranks of a host share."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from ringcast.errors import RendezvousError
 
 OTHERS = 100  # open files, and sockets, of a rank that do not lead to peers: the program's own too
 # For each peer, at most. Over shared memory: its pipe, its process, and its segment twice, mapped in two parts. Over
-# ZeroMQ one less: a socket, which has a file of its own, and a connection each way. Over sockets only the connections,
-# of which a long link has several.
+# ZeroMQ one less: a socket, which has a file of its own, and a connection each way. Over sockets only the connections;
+# a long link has several.
 PER_PEER = 4
 MOST_CONNECTIONS = 16  # to one peer, …
 _MORE = 256  # … and to all peers together, beside the first to each

@@ -50,6 +50,7 @@ from ringcast.transfer.report import CopyReport, Progress, RankReport, report_of
 from ringcast.transfer.route import route
 from ringcast.transfer.source import Source
 from ringcast.transfer.stalls import Stalls
+from ringcast.transfer.survivors import survivors
 from ringcast.transfer.writer import Writer
 
 if TYPE_CHECKING:
@@ -152,21 +153,15 @@ class _Copy:
             self._send_all(comm, root, missing)
         return self._finish(comm, manifest)
 
-    def go_on(self, comm: Ranks, error: RingcastError) -> Ranks:
+    def go_on(self, comm: Ranks, error: PeerFailed | Revoked) -> Ranks:
         """Return the communicator of the surviving ranks.
 
         Raises:
             TransferError: the root has not survived.
         """
-        try:
-            comm.agree(1)  # which knows the cause, also where another rank has found it
-        except PeerFailed as failed:
-            error = failed
-        rest = comm.shrink()
+        rest, lost = survivors(comm, error)
         self._unsettled = True
-        for member in sorted(set(comm.members) - set(rest.members)):
-            cause = error.cause if isinstance(error, PeerFailed) and member in error.ranks else str(error)
-            self._lost[member] = f"lost: {cause}"
+        self._lost |= lost
         if self._root not in rest.members:
             raise TransferError(
                 f"the rank that has the files was {self._lost.get(self._root, error)}; data that has arrived is kept, "

@@ -81,8 +81,8 @@ def download_files(
     options: Options,
     connections: int,
     watch: Callable[[Progress], object] | None = None,
-) -> tuple[Downloaded, Any]:
-    """Copy the files of a source to a directory of every rank; return the outcome, and the ranks that are left.
+) -> Downloaded:
+    """Copy the files of a source to a directory of every rank; return the outcome on this one.
 
     Args:
         comm: one rank of each host.
@@ -120,7 +120,7 @@ def download_files(
         mine.finish()
     outcome.written, outcome.error = mine.written, brief(mine.error)
     outcome.seconds = time.monotonic() - began
-    return outcome, comm
+    return outcome
 
 
 def _check(comm: Any, packed: Packed, stop: int, source: str) -> None:
@@ -294,7 +294,7 @@ def _single(url: str) -> tuple[list[Entry], str]:
 
 
 def _of_store(url: str, recursive: bool) -> Iterator[Entry]:
-    """Yield the files of a store: one, those of a directory, or those that match a pattern."""
+    """Yield the files of a store: a file, all files in a directory, or all files that match a pattern."""
     files, path = url_to_fs(url)
     if has_magic(path):
         found = files.glob(path, detail=True)

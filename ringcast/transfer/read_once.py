@@ -38,18 +38,18 @@ from ringcast.procs.colocation import host
 from ringcast.requests.request import Request
 from ringcast.transfer import records
 from ringcast.transfer.ranges import Range, Ranges
-from ringcast.transfer.reading import LONGEST_PAUSE, MOST_RANGES, Problem, Reading
+from ringcast.transfer.reading import MOST_RANGES, Problem, Reading
 from ringcast.transfer.records import announced, brief, exchanged
 from ringcast.transfer.shares import Report, Shares
-from ringcast.transfer.sources.base import Busy, Changed, Interrupted, Missing, Source, Trouble
+from ringcast.transfer.sources.base import Changed, Missing, Source, Trouble
 from ringcast.transfer.sources.opening import name_for_people, open_source
+from ringcast.transfer.sources.tries import tried
 from ringcast.wire.codec import Count, Rank
 
 PATIENCE = 0.01  # seconds for which a reader without news lets the others wait
 ROUND = 24 << 20  # bytes of a round at most; two of them are the memory beside the result
 _SHORTEST_ROUND, _FIRST_ROUND = 1 << 20, 4 << 20
 _ROUND_TIME = 0.2  # seconds, in which a pause or a lost reader is noticed
-_OPENING = 5  # tries to open the source
 _ALIKE = TransferError, ArgumentError, SharedMemoryError  # errors that all ranks raise at the same place
 _REFUSED = "the server refuses all requests, again and again"
 _DAMAGED = "its bytes have changed on the way between two hosts"
@@ -132,7 +132,7 @@ def read_among(
 
 
 def among(comm: Ranks, step: Callable[[Ranks], Result]) -> tuple[Result, Ranks]:
-    """Take a step of all ranks, again without those that are lost meanwhile.
+    """Take a step of all ranks; if ranks are lost, the others begin it again.
 
     Returns:
         The result, which is never None, and the communicator of the ranks that are left.
@@ -159,7 +159,7 @@ def among(comm: Ranks, step: Callable[[Ranks], Result]) -> tuple[Result, Ranks]:
 
 
 def _agreed(comm: Ranks, over: bool) -> bool:
-    """Return whether a step is over on all ranks: else all of them begin again, without those that were lost."""
+    """Return whether a step is over on all ranks; if not, all ranks that are left begin it again."""
     try:
         return comm.agree(int(over)) == 1
     except PeerFailed:  # on all ranks alike
@@ -255,7 +255,7 @@ class _Read:
         size, version, error, missing = 0, b"", "", False
         try:
             if self._source is None:
-                self._source = _opened(self._name)
+                self._source = tried(lambda: open_source(self._name))
             size, version = self._source.size, self._source.version.encode()[: records.LONGEST]
         except Trouble as trouble:
             error, missing = brief(trouble.reason), isinstance(trouble, Missing)
@@ -498,32 +498,13 @@ def _verdict(readers: Ranks, problem: Problem | None, done: bool, mine: Outcome)
     return replace(found[0], error="") if done else replace(found[0], error=_REFUSED)
 
 
-def _opened(name: str) -> Source:
-    """Open the source, by several tries.
-
-    Raises:
-        Trouble: it cannot be opened here.
-    """
-    for left in reversed(range(_OPENING)):
-        try:
-            return open_source(name)
-        except (Interrupted, Busy) as error:
-            if not left:
-                raise
-            after = error.after if isinstance(error, Busy) and error.after is not None else 0.0
-            if after > LONGEST_PAUSE:
-                raise
-            time.sleep(max(after, 0.1 * 2 ** (_OPENING - 1 - left)))
-    raise AssertionError("the last try raises")
-
-
 def _changed(source: Source) -> Problem | None:
     try:
         source.check()
     except Changed as error:
         return Problem(error.reason, None, True)
-    except Trouble:  # it is there, and every part has been checked
-        return None
+    except Trouble:  # all is there, and every part has been checked
+        pass
     return None
 
 

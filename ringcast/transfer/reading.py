@@ -11,12 +11,10 @@ from contextlib import closing
 from ringcast._util.dataclass import dataclass
 from ringcast.transfer.ranges import Range, Ranges
 from ringcast.transfer.shares import Report, Turn
+from ringcast.transfer.sources import tries as limits
 from ringcast.transfer.sources.base import Busy, Changed, Connection, Interrupted, Source, Trouble, Unreadable
 
-TRIES = 5  # of a connection without a byte between them
-BACKOFF = 0.1  # seconds after the first of them; twice as long after each further one
 MOST_RANGES = 24  # in a report
-LONGEST_PAUSE = 600.0  # seconds; a server that asks for more is given up
 _AGAIN = 0.05  # seconds
 _PAUSE = 1.0  # seconds, where the server does not say
 
@@ -175,10 +173,10 @@ class Reading:
                 return
             except Interrupted as error:
                 tries = 1 if segment.position > before else tries + 1
-                if tries == TRIES:
+                if tries == limits.MOST:
                     self._fail(error, segment)
                     return
-                self._wake.wait(BACKOFF * 2 ** (tries - 1))
+                self._wake.wait(limits.BACKOFF * 2 ** (tries - 1))
             except Trouble as error:
                 self._fail(error, segment)
                 return
@@ -199,7 +197,7 @@ class Reading:
 
     def _refuse(self, error: Busy, epoch: int, segment: _Segment) -> None:
         seconds = _PAUSE if error.after is None else error.after
-        if seconds > LONGEST_PAUSE:
+        if seconds > limits.LONGEST_PAUSE:
             self._fail(Unreadable(f"{error.reason}, and to ask again after {seconds:,.0f} s"), segment)
             return
         with self._lock:

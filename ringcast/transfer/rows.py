@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import socket
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -25,7 +24,6 @@ from ringcast._util.safe_text import safe_text
 from ringcast.collectives.rows import even
 from ringcast.errors import ArgumentError, SourceChanged, SourceError
 from ringcast.ops import Array
-from ringcast.transfer import reading
 from ringcast.transfer.records import LONGEST, Ranks, announced, brief, exchanged
 from ringcast.transfer.sources.base import (
     Busy,
@@ -38,6 +36,7 @@ from ringcast.transfer.sources.base import (
     in_a_line,
 )
 from ringcast.transfer.sources.opening import name_for_people, open_source
+from ringcast.transfer.sources.tries import tried
 from ringcast.wire.codec import Count
 
 _NPY, _PARQUET, _RAW = "npy", "parquet", "raw"
@@ -184,7 +183,7 @@ class _Opened:
             Trouble: it cannot be opened.
         """
         if self._source is None:
-            self._source = _tried(lambda: open_source(self.name), lambda: 0)
+            self._source = tried(lambda: open_source(self.name))
         return self._source
 
     def read(self, start: int, into: memoryview) -> None:
@@ -204,29 +203,12 @@ class _Opened:
                 done += length
 
         self._connection = self._connection or source.connect()
-        _tried(read, lambda: done)
+        tried(read, lambda: done)
 
     def close(self) -> None:
         for each in self._connection, self._source:
             if each is not None:
                 each.close()
-
-
-def _tried(step: Callable[[], Any], done: Callable[[], int]) -> Any:
-    """Return the result of a step, which is taken again after a failure that may pass; `done` grows if it gets on."""
-    tries = before = 0
-    while True:
-        try:
-            return step()
-        except (Interrupted, Busy) as error:
-            tries = 1 if done() > before else tries + 1
-            before = done()
-            wait = reading.BACKOFF * 2 ** (tries - 1)
-            if isinstance(error, Busy) and error.after is not None:
-                wait = max(wait, error.after)
-            if tries == reading.TRIES or wait > reading.LONGEST_PAUSE:
-                raise
-            time.sleep(wait)
 
 
 def _table(opened: _Opened, *, raw: bool) -> Table:
@@ -248,11 +230,12 @@ def _table(opened: _Opened, *, raw: bool) -> Table:
             return Table(kind, *facts, _parquet(opened).metadata.num_rows, host=host)
         found = _npy(bytes(head))
         return Table(kind, *facts, found.shape[0], bytes(head[: found.start]), host=host)
-    except Trouble as trouble:
-        return Table(error=brief(trouble.reason), source=brief(name_for_people(opened.name)), host=host)
     except Exception as error:  # as of pyarrow: the others wait for the record
-        why = brief(f"{type(error).__name__}: {in_a_line(error)}")
-        return Table(error=why, source=brief(name_for_people(opened.name)), host=host)
+        return Table(error=_reason(error), source=brief(name_for_people(opened.name)), host=host)
+
+
+def _reason(error: Exception) -> str:
+    return brief(error.reason if isinstance(error, Trouble) else f"{type(error).__name__}: {in_a_line(error)}")
 
 
 def _npy(head: bytes) -> Items:
@@ -303,12 +286,10 @@ def _read(
                 opened.read(start, memory[at : at + length])
                 at += length
         source.check()
-    except Trouble as trouble:
-        where = segment if isinstance(trouble, Interrupted | Busy | Changed) else ()
-        changed = isinstance(trouble, Changed)
-        return None, Read(brief(trouble.reason), changed=changed, host=socket.gethostname(), segment=where)
     except Exception as error:  # as of pyarrow, or no memory: the others wait for the record
-        return None, Read(brief(f"{type(error).__name__}: {in_a_line(error)}"), host=socket.gethostname())
+        where = segment if isinstance(error, Interrupted | Busy | Changed) else ()
+        changed = isinstance(error, Changed)
+        return None, Read(_reason(error), changed=changed, host=socket.gethostname(), segment=where)
     return result, Read()
 
 

@@ -46,7 +46,7 @@ from support.trees import described, make_tree
         (["s3://b/a"], "where to? name hosts and destination"),
         (["--collect", "h1:/data"], "expected HOSTS:PATH, and the directory of this host"),
         (["--collect", "h1:/data", "{file}"], "{file}: is there, and no directory"),
-        (["--collect", ":/data", "{folder}"], "of which hosts? name them, as 'h[1-7]:/data'"),
+        (["--collect", ":/data", "{folder}"], "the hosts are missing: name them, as 'h[1-7]:/data'"),
         (["--collect", "h1:/data", "h2:/data", "{folder}"], "h2:/data: all files are of the same hosts"),
         (["--collect", "h1:", "{folder}"], "a path is missing after the hosts"),
         (["--collect", "h1,h1:/data", "{folder}"], "h1 is named twice"),

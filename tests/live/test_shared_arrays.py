@@ -114,17 +114,17 @@ except ringcast.SharedMemoryError as error:
 
 @contextmanager
 def group_of(limit: int) -> Iterator[Path]:
-    """Make a control group with a limit of its memory, of either version; skip the test where there can be none."""
+    """Make a control group with a limit of its memory, of either version; without one the test is skipped."""
     first = Path("/sys/fs/cgroup/memory")
     folder = (first if first.is_dir() else first.parent) / f"ringcast-test-{os.getpid()}"
     try:
         folder.mkdir()
     except OSError as error:
-        pytest.skip(f"no control group can be made: {error}")
+        needs.without(f"no control group can be made: {error}")
     try:
         file = folder / ("memory.limit_in_bytes" if first.is_dir() else "memory.max")
         if not file.exists():
-            pytest.skip(f"{folder.parent} does not limit memory")
+            needs.without(f"{folder.parent} does not limit memory")
         file.write_text(str(limit))
         yield folder
     finally:

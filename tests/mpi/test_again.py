@@ -189,7 +189,14 @@ def own_operators(_: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("p", "direct"), [(1, "1"), (2, "1"), (2, "0"), (3, "1"), pytest.param(4, "1", marks=pytest.mark.live)]
+    ("p", "direct"),
+    [
+        (1, "1"),
+        pytest.param(2, "1", marks=pytest.mark.live),
+        (2, "0"),
+        (3, "1"),
+        pytest.param(4, "1", marks=pytest.mark.live),
+    ],
 )
 def test_repeated_collectives_give_what_numpy_gives(p: int, direct: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGCAST_DIRECT", direct)

@@ -53,6 +53,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.live
 def test_a_program_gets_our_mpi_however_it_is_started() -> None:
     write("test_who.py", WHO)
     ranks = [f"{rank} 3 a -n" for rank in range(3)]

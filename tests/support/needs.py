@@ -24,19 +24,19 @@ from support import emulated
 def package(name: str) -> None:
     """Go on only if the package `name` is installed."""
     if importlib.util.find_spec(name) is None:
-        _without(f"the package {name} is missing: pip install {name}")
+        without(f"the package {name} is missing: pip install {name}")
 
 
 def programs(missing: Sequence[str], source: str) -> None:
     """Go on only if no program is missing; `source` is the Debian package that has them."""
     if missing:
-        _without(f"{', '.join(missing)} missing: apt-get install {source}")
+        without(f"{', '.join(missing)} missing: apt-get install {source}")
 
 
 def compiler() -> None:
     """Go on only where C can be compiled for this Python."""
     if not (shutil.which("cc") and Path(sysconfig.get_path("include"), "Python.h").exists()):
-        _without("cc or Python.h missing: apt-get install gcc python3-dev")
+        without("cc or Python.h missing: apt-get install gcc python3-dev")
 
 
 def aarch64() -> Path:
@@ -46,7 +46,7 @@ def aarch64() -> Path:
     try:
         return emulated.python()
     except emulated.CannotDownload as reason:
-        _without(f"there is no Python for aarch64: {reason}")
+        without(f"there is no Python for aarch64: {reason}")
         raise
 
 
@@ -56,7 +56,7 @@ def runtime(name: str) -> str:
         ["cc", f"-print-file-name={name}"], stdout=subprocess.PIPE, text=True, check=True
     ).stdout.strip()
     if not os.path.isabs(path):
-        _without(f"{name} missing: apt-get install gcc")
+        without(f"{name} missing: apt-get install gcc")
     return path
 
 
@@ -65,19 +65,19 @@ def compiled_part() -> None:
     if compiled.REASON == compiled.ASKED:
         pytest.skip(compiled.REASON)
     if compiled.REASON:
-        _without(compiled.REASON)
+        without(compiled.REASON)
 
 
 def connections() -> None:
     """Go on only where the system tells the state of its TCP connections."""
     if not tcp_state.known():
-        _without("TCP_INFO of Linux 4.6 or newer is missing")
+        without("TCP_INFO of Linux 4.6 or newer is missing")
 
 
 def root() -> None:
     """Go on only as root, who can be another user for a while."""
     if os.geteuid():
-        _without("root is needed, to be a second user")
+        without("root is needed, to be a second user")
 
 
 def known_user() -> None:
@@ -85,13 +85,13 @@ def known_user() -> None:
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
-        _without(f"the user {os.getuid()} has no name here")
+        without(f"the user {os.getuid()} has no name here")
 
 
 def files(count: int) -> None:
     """Go on only where so many files may be open."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < count:
-        _without(f"{count} open files are not allowed")
+        without(f"{count} open files are not allowed")
 
 
 def ipv6() -> None:
@@ -99,10 +99,11 @@ def ipv6() -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
-        _without(f"this machine has no IPv6: {error}")
+        without(f"this machine has no IPv6: {error}")
 
 
-def _without(reason: str) -> None:
+def without(reason: str) -> None:
+    """Skip the test for this reason; fail it in CI."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)

@@ -50,7 +50,7 @@ def download(size: int, source: str, out: Path, seen: list[Progress] | None = No
         with on_host(f"h{comm.rank}"):
             watch = seen.append if seen is not None and comm.rank == 0 else None
             try:
-                return download_files(comm, source, f"{out}/{comm.rank}/", Options(**options), 2, watch)[0]
+                return download_files(comm, source, f"{out}/{comm.rank}/", Options(**options), 2, watch)
             except RingcastError as error:
                 return error
 

@@ -18,8 +18,9 @@ import pytest
 
 import ringcast
 from ringcast import ArgumentError, Communicator, SourceChanged, SourceError, TransferError
-from ringcast.transfer import read_once, reading
+from ringcast.transfer import read_once
 from ringcast.transfer.ranges import Ranges
+from ringcast.transfer.sources import tries
 from support.cases import each
 from support.reads import alike, named_hosts, on_host, read
 from support.store import Handler, Store, store
@@ -185,7 +186,7 @@ PASSING = {
 @pytest.mark.parametrize("name", PASSING)
 @pytest.mark.parametrize("hosts", ["a", "abc"])
 def test_faults_that_pass_leave_no_trace(name: str, hosts: str, served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BACKOFF", 0.001)
+    monkeypatch.setattr(tries, "BACKOFF", 0.001)
     rng = random.Random(name)
     served.always = lambda handler, start, stop: rng.random() < 0.2 and PASSING[name](handler, start, stop)
     assert digests(read(hosts, served.root)) == {sha256(DATA).hexdigest()}
@@ -205,7 +206,7 @@ LASTING = {
 
 @pytest.mark.parametrize("name", LASTING)
 def test_faults_that_last_are_errors(name: str, served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BACKOFF", 0.001)
+    monkeypatch.setattr(tries, "BACKOFF", 0.001)
     fault, kind, text = LASTING[name]
     served.always = after(9, fault)
     error = alike(read("abc", served.root))
@@ -236,7 +237,7 @@ def test_a_local_file_that_changes_under_way_is_an_error(tmp_path: Path, monkeyp
 
 
 def test_a_host_whose_reads_fail_is_replaced(served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BACKOFF", 0.001)
+    monkeypatch.setattr(tries, "BACKOFF", 0.001)
     of_one = after(2, refusal(500))
     served.always = lambda handler, *range: "one" in handler.path and of_one(handler, *range)
     results = read("abc", lambda rank: f"{served.root}/{'one' if rank == 1 else 'others'}")

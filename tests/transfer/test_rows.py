@@ -13,7 +13,8 @@ import pytest
 
 import ringcast
 from ringcast import ArgumentError, Communicator, RingcastError, SourceChanged, SourceError
-from ringcast.transfer import reading
+from ringcast.transfer.sources import tries
+from support import needs
 from support.cases import each
 from support.reads import alike
 from support.store import Handler, store
@@ -94,7 +95,10 @@ def test_rows_and_nothing_else(tmp_path: Path, size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @each("groups", [1, 2, 4, 100])
 def test_rows_of_parquet_are_those_of_pyarrow(tmp_path: Path, size: int, groups: int) -> None:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    needs.package("pyarrow")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     table = pa.table({"a": np.arange(9), "b": [f"row {i}" for i in range(9)]})
     path = tmp_path / "rows.parquet"
     pq.write_table(table, path, row_group_size=groups)
@@ -176,7 +180,7 @@ def test_ranks_that_see_different_files_all_raise(tmp_path: Path) -> None:
 
 @each("name", ["busy", "broken off"])
 def test_a_server_that_fails_now_and_then_is_asked_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BACKOFF", 0.001)
+    monkeypatch.setattr(tries, "BACKOFF", 0.001)
     array = np.arange(1000)
 
     def busy(handler: Handler, start: int, stop: int) -> bool:
@@ -196,7 +200,7 @@ def test_a_server_that_fails_now_and_then_is_asked_again(name: str, monkeypatch:
 
 
 def test_a_server_that_always_fails_is_named_with_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BACKOFF", 0.001)
+    monkeypatch.setattr(tries, "BACKOFF", 0.001)
 
     def broken(handler: Handler, start: int, stop: int) -> bool:
         handler.close_connection = start > 4000

@@ -119,7 +119,9 @@ def _collecting(options: argparse.Namespace) -> Job:
     elif nodes := allocated_hosts():
         hosts, rsh_agent = tuple(map(Host, nodes)), rsh_agent or "srun"
     else:
-        raise ValueError(f"of which hosts? name them, as {shlex.quote(f'h[1-7]{first}')}, or with --hostfile FILE")
+        raise ValueError(
+            f"the hosts are missing: name them, as {shlex.quote(f'h[1-7]{first}')}, or with --hostfile FILE"
+        )
     if wrong := next((each for each in others if not each.startswith(":")), None):
         raise ValueError(f"{wrong}: all files are of the same hosts; write further ones as :PATH")
     paths = [path, *(each[1:] for each in others)]

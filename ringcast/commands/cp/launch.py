@@ -60,7 +60,7 @@ class Outcome:
 
 
 def run_job(order: Order, hosts: Sequence[str], rsh_agent: str, *, brings: bool = False) -> Outcome:
-    """Copy to these hosts; with `brings`, those that are not this one get ringcast for that time.
+    """Copy to these hosts; with `brings`, all hosts but this one get ringcast for the time of the copy.
 
     Raises:
         KeyboardInterrupt: the user interrupted the copy; the ranks have ended.

@@ -17,6 +17,7 @@ from ringcast.errors import PeerFailed, Revoked, TransferError
 from ringcast.transfer.downloading import Downloaded, download_files
 from ringcast.transfer.records import Seconds, brief, exchanged
 from ringcast.transfer.report import CopyReport, Progress, RankReport
+from ringcast.transfer.survivors import survivors
 from ringcast.wire.codec import Count
 
 _PAUSE = 0.1  # seconds between two messages of progress
@@ -71,7 +72,7 @@ def _copied(comm: Any, hosts: Any, order: Order) -> _Ended:
 
     done, failed, first = Downloaded(), "", hosts.rank == 0
     try:
-        done, _ = download_files(hosts, source, target, order.options, order.connections, tell if first else None)
+        done = download_files(hosts, source, target, order.options, order.connections, tell if first else None)
     except TransferError as error:
         failed = brief(str(error))
     if first:
@@ -99,17 +100,9 @@ def _exchanged(comm: Any, mine: _Ended) -> tuple[dict[int, _Ended], dict[int, st
     while True:
         try:
             return dict(zip(comm.members, exchanged(comm, mine), strict=True)), lost
-        except (PeerFailed, Revoked) as problem:
-            error: PeerFailed | Revoked = problem
-            try:
-                comm.agree(1)  # which knows the cause, also where another rank has found it
-            except PeerFailed as failed:
-                error = failed
-            rest = comm.shrink()
-            for member in {*comm.members} - {*rest.members}:
-                cause = error.cause if isinstance(error, PeerFailed) and member in error.ranks else str(error)
-                lost[member] = f"lost: {cause}"
-            comm = rest
+        except (PeerFailed, Revoked) as error:
+            comm, more = survivors(comm, error)
+            lost |= more
 
 
 def _report(ranks: Sequence[int], found: dict[int, _Ended], lost: dict[int, str]) -> CopyReport:

@@ -95,14 +95,14 @@ class Packed:
         """Check and close files that end before this byte of the stream.
 
         Raises:
-            Trouble: one of them has changed meanwhile.
+            Changed: one of them has changed meanwhile.
         """
         for number in [number for number in self._sources if self._starts[number + 1] <= before]:
             try:
                 self._sources[number].check()
             except Changed as trouble:
                 raise self.named(number, trouble) from None
-            except Trouble:  # it cannot be asked now; every part has come whole
+            except Trouble:  # all is there, and every part has been checked
                 pass
             self._close(number)
 
@@ -150,15 +150,15 @@ class _Across:
         self._interrupted = False
 
     def read(self, start: int, into: memoryview) -> Iterator[int]:
-        at = 0
-        for number, first, length in self._packed.parts(self._start + start, self._start + start + len(into)):
+        at, begin = 0, self._start + start
+        for number, first, length in self._packed.parts(begin, begin + len(into)):
             try:
-                for start in range(0, length, PACED):
-                    piece = min(PACED, length - start)
+                for done in range(0, length, PACED):
+                    piece = min(PACED, length - done)
                     self._packed.pace(piece)
                     if self._interrupted:
                         raise Interrupted("it was interrupted")
-                    yield from self._to(number).read(first + start, into[at + start : at + start + piece])
+                    yield from self._to(number).read(first + done, into[at + done : at + done + piece])
             except Busy:
                 self._packed.crowded = True
                 raise

@@ -51,7 +51,7 @@ class RemoteSource:
         """Fill `into` with the bytes from `start` on, in one step."""
         try:
             data = self._files.cat_file(self._path, start=start, end=start + len(into))
-        except Exception as error:
+        except Exception as error:  # as in `url_to_fs`
             raise _trouble(error) from None
         if len(data) != len(into):
             raise Interrupted(f"{len(data):,} bytes came, of {len(into):,}")
@@ -62,7 +62,7 @@ class RemoteSource:
         """Raise Changed if `info` has another size, or another value that changes with the content."""
         try:
             facts = self._facts()
-        except Exception as error:
+        except Exception as error:  # as in `url_to_fs`
             raise _trouble(error) from None
         if facts != (self.size, self.version):
             raise Changed("its size or version is another one than at the start")

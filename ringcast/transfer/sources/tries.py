@@ -1,0 +1,37 @@
+"""Try again what may succeed the next time: the limits of all reads of a source, and the loop of a read that waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ringcast.transfer.sources.base import Busy, Interrupted
+
+MOST = 5  # tries without a byte between them
+BACKOFF = 0.1  # seconds after the first of them; twice as long after each further one
+LONGEST_PAUSE = 600.0  # seconds; a server that asks for more is given up
+
+Result = TypeVar("Result")
+
+
+def tried(step: Callable[[], Result], done: Callable[[], int] = lambda: 0) -> Result:
+    """Return the result of a step, which is taken again after a failure that may pass.
+
+    `done` is the number of bytes that have come: a step that gets further begins to count its tries anew.
+
+    Raises:
+        Trouble: of the last try.
+    """
+    tries = before = 0
+    while True:
+        try:
+            return step()
+        except (Interrupted, Busy) as error:
+            tries = 1 if done() > before else tries + 1
+            before = done()
+            asked = error.after if isinstance(error, Busy) else None
+            wait = max(BACKOFF * 2 ** (tries - 1), asked or 0.0)
+            if tries == MOST or wait > LONGEST_PAUSE:
+                raise
+            time.sleep(wait)  # other ranks wait for the bytes of this one
