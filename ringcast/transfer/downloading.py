@@ -32,6 +32,7 @@ from ringcast.transfer.options import NONE, Options
 from ringcast.transfer.origin import name_of
 from ringcast.transfer.records import announced, brief, exchanged
 from ringcast.transfer.report import Progress
+from ringcast.transfer.shares import Requests
 from ringcast.transfer.sources.base import Changed, Source, Trouble, in_a_line
 from ringcast.transfer.sources.opening import name_for_people, needs_fsspec, open_source
 from ringcast.transfer.sources.packed import Packed, Window
@@ -107,12 +108,12 @@ def download_files(
     outcome.nbytes = manifest.nbytes
     mine = _Mine(manifest, target, options)
     rate = None if options.rate is None else options.rate / len(comm.members)
-    packed = _packed(manifest, source, listed.version, rate)
+    packed, requests = _packed(manifest, source, listed.version, rate), Requests(connections)
     with closing(packed), closing(mine):
         mine.prepare()
         missing, comm = read_once.among(comm, lambda comm: _lacking(comm, mine, keep_going=options.keep_going))
         for window in mine.windows(missing):
-            comm = mine.take(comm, packed, window, source, connections)
+            comm = mine.take(comm, packed, window, source, requests)
             _check(comm, packed, (window.first + window.count) * CHUNK, source)
             mine.write(window)
             if watch is not None:
@@ -200,7 +201,7 @@ class _Mine:
                 last, at = missing[at], at + 1
             yield Piece(first, last + 1 - first)
 
-    def take(self, comm: Any, packed: Packed, window: Piece, source: str, connections: int) -> Any:
+    def take(self, comm: Any, packed: Packed, window: Piece, source: str, requests: Requests) -> Any:
         """Read a window together with all ranks, while the one before is written; return the ranks that are left."""
         if len(self._under_way) == 2:
             self._under_way.pop(0).result()
@@ -208,7 +209,7 @@ class _Mine:
         room, start = self._room, window.first * CHUNK
         view = Window(packed, start, start + len(room), f"{self._version} {window.first}")
         name = name_for_people(source)
-        return read_once.read_among(comm, name, connections, lambda *_: (room, room.data, False), view)[1]
+        return read_once.read_among(comm, name, requests, lambda *_: (room, room.data, False), view)[1]
 
     def write(self, window: Piece) -> None:
         """Have the window that was taken last written, unless there was an error."""

@@ -40,7 +40,7 @@ from ringcast.transfer import records
 from ringcast.transfer.ranges import Range, Ranges
 from ringcast.transfer.reading import MOST_RANGES, Problem, Reading
 from ringcast.transfer.records import announced, brief, exchanged
-from ringcast.transfer.shares import Report, Shares
+from ringcast.transfer.shares import Report, Requests, Shares
 from ringcast.transfer.sources.base import Changed, Missing, Source, Trouble
 from ringcast.transfer.sources.opening import name_for_people, open_source
 from ringcast.transfer.sources.tries import tried
@@ -88,6 +88,7 @@ class Standing:
     there: tuple[Count, ...]  # start, stop, start, stop, …
     name: str  # of the host
     source: str  # its name there
+    requests: Count = 0  # of all hosts that the server allows, as this one has learnt; 0: any number
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +118,14 @@ def read_file(comm: Ranks, source: str, connections: int, room: Room, opened: So
     Raises:
         SourceError: no host can read the source, or it changed; all ranks raise it.
     """
-    return read_among(comm, source, connections, room, opened)[0]
+    return read_among(comm, source, Requests(connections), room, opened)[0]
 
 
 def read_among(
-    comm: Ranks, source: str, connections: int, room: Room, opened: Source | None = None
+    comm: Ranks, source: str, requests: Requests, room: Room, opened: Source | None = None
 ) -> tuple[Array, Ranks]:
     """Read as `read_file` does; return the array, and the communicator of the ranks that are left."""
-    read = _Read(source, connections, room, opened)
+    read = _Read(source, requests, room, opened)
     try:
         return among(comm, read.run)
     finally:
@@ -193,8 +194,8 @@ class _Teams:
 class _Read:
     """State of a read on this rank, which outlives the loss of other ranks."""
 
-    def __init__(self, source: str, connections: int, room: Room, opened: Source | None = None) -> None:
-        self._name, self._connections, self._room = source, connections, room
+    def __init__(self, source: str, requests: Requests, room: Room, opened: Source | None = None) -> None:
+        self._name, self._requests, self._room = source, requests, room
         self._shown = brief(name_for_people(source))
         self._source = opened
         self._result: tuple[Array, memoryview, bool] | None = None
@@ -259,7 +260,7 @@ class _Read:
             size, version = self._source.size, self._source.version.encode()[: records.LONGEST]
         except Trouble as trouble:
             error, missing = brief(trouble.reason), isinstance(trouble, Missing)
-        return Standing(size, version, missing, error, there, _hostname(), self._shown)
+        return Standing(size, version, missing, error, there, _hostname(), self._shown, self._requests.all)
 
     def _opened(self, readers: Ranks | None, standings: Sequence[Standing]) -> Outcome:
         """Return the size of the file, if any host can read it and all see the same one."""
@@ -286,15 +287,18 @@ class _Read:
 
     def _read(self, readers: Ranks, standings: Sequence[Standing], memory: memoryview) -> Outcome:
         """Read and pass on until all hosts have every byte; return the outcome, alike at all readers."""
-        rounds = _Rounds(readers, memory, self._there, self._shares(standings, len(memory)))
+        shares = self._shares(standings, len(memory))
+        rounds = _Rounds(readers, memory, self._there, shares)
         source = None if standings[readers.rank].error else self._source
-        reading = None if source is None else Reading(source, memory, self._connections)
+        reading = None if source is None else Reading(source, memory, self._requests.each)
         try:
             rounds.run(reading, self._resent(standings, readers.rank, len(memory)))
             problem = rounds.problem or (reading.problem if reading is not None else None)
             if source is not None and rounds.done and problem is None:
                 problem = _changed(source)
         finally:
+            if shares.epoch:
+                self._requests.all = shares.requests
             if reading is not None:
                 reading.close()
         return _verdict(readers, problem, rounds.done, Outcome(len(memory), self._shown))
@@ -305,7 +309,8 @@ class _Read:
             for gap in _complement(_pairs(each.there), size):
                 everywhere.remove(gap)
         there = [self._resent(standings, number, size) for number in range(len(standings))]
-        return Shares(size, len(standings), self._connections, there, everywhere)
+        most = min((each.requests for each in standings if each.requests), default=0)
+        return Shares(size, len(standings), self._requests.each, there, everywhere, most)
 
     @staticmethod
     def _resent(standings: Sequence[Standing], number: int, size: int) -> list[Range]:

@@ -17,6 +17,7 @@ from ringcast.transfer.sources.base import Busy, Changed, Connection, Interrupte
 MOST_RANGES = 24  # in a report
 _AGAIN = 0.05  # seconds
 _PAUSE = 1.0  # seconds, where the server does not say
+_SEEN = 0.1  # seconds in which a server that counts connections sees that some have ended
 
 
 @dataclass(slots=True, eq=False)
@@ -43,8 +44,8 @@ class Reading:
         self._ready = Ranges()  # read, and not passed on yet
         self._waiting: deque[_Segment] = deque()
         self._under_way: list[_Segment] = []
-        self._connections: set[Connection] = set()
-        self._requests = connections
+        self._reads: set[Connection] = set()  # that read now
+        self._most = self._requests = connections
         self._heard = time.monotonic()  # when the last byte came, or the first segment
         self._resume = 0.0  # no request before this time
         self._epoch = self._refused = 0
@@ -113,7 +114,7 @@ class Reading:
 
     def _interrupt(self) -> None:
         with self._lock:
-            for connection in self._connections:
+            for connection in self._reads:  # the others can be used again by the next read
                 connection.interrupt()
 
     def _drop(self, taken: Range) -> None:
@@ -132,12 +133,11 @@ class Reading:
 
     def _run(self, number: int) -> None:
         with closing(self._source.connect()) as connection:
-            with self._lock:
-                self._connections.add(connection)
             try:
                 while (segment := self._next(number, connection)) is not None:
-                    self._read(connection, segment)
+                    self._read(number, connection, segment)
                     with self._lock:
+                        self._reads.discard(connection)
                         self._under_way.remove(segment)
                         if segment.position < segment.stop and not self.problem:
                             self._waiting.appendleft(segment)
@@ -145,7 +145,7 @@ class Reading:
                 self._fail(Unreadable(f"{type(error).__name__}: {error}"), None)
             finally:
                 with self._lock:
-                    self._connections.discard(connection)
+                    self._reads.discard(connection)
 
     def _next(self, number: int, connection: Connection) -> _Segment | None:
         """Return the next segment when it may be read; None at the end."""
@@ -153,21 +153,23 @@ class Reading:
             while not (self._closed or self.problem):
                 wait = self._resume - time.monotonic()
                 if number >= self._requests:
-                    connection.close()  # servers count connections, too
+                    connection.interrupt()  # so that it is closed, not kept: servers count connections, too
+                    connection.close()
                 elif self._waiting and wait <= 0:
                     segment = self._waiting.popleft()
                     self._under_way.append(segment)
+                    self._reads.add(connection)
                     return segment
                 self._lock.wait(wait if self._waiting and wait > 0 else None)
             return None
 
-    def _read(self, connection: Connection, segment: _Segment) -> None:
+    def _read(self, number: int, connection: Connection, segment: _Segment) -> None:
         """Read a segment, by several tries; leave the rest of it where a server wants a pause, or after a problem."""
         tries = 0
-        while segment.position < segment.stop and not (self._closed or self.problem):
+        while segment.position < segment.stop and number < self._requests and not (self._closed or self.problem):
             before, epoch = segment.position, self._epoch
             try:
-                self._read_once(connection, segment)
+                self._read_once(number, connection, segment)
             except Busy as error:
                 self._refuse(error, epoch, segment)
                 return
@@ -181,9 +183,9 @@ class Reading:
                 self._fail(error, segment)
                 return
 
-    def _read_once(self, connection: Connection, segment: _Segment) -> None:
-        start = segment.position
-        steps = connection.read(start, self._memory[start : segment.stop])
+    def _read_once(self, number: int, connection: Connection, segment: _Segment) -> None:
+        start, stop = segment.position, segment.stop
+        steps = connection.read(start, self._memory[start:stop])
         with closing(steps):  # type: ignore[type-var]  # a generator
             for length in steps:
                 with self._lock:
@@ -192,16 +194,18 @@ class Reading:
                     start += length
                     segment.position = max(segment.position, min(start, segment.stop))
                     self._lock.notify_all()
-                    if start >= segment.stop:
-                        return
+                    if start >= segment.stop or number >= self._requests:
+                        break
+        if start < stop and self._requests < self._most:
+            self._wake.wait(_SEEN)  # the next request needs another connection
 
     def _refuse(self, error: Busy, epoch: int, segment: _Segment) -> None:
-        seconds = _PAUSE if error.after is None else error.after
+        seconds = max(_SEEN, _PAUSE if error.after is None else error.after)
         if seconds > limits.LONGEST_PAUSE:
             self._fail(Unreadable(f"{error.reason}, and to ask again after {seconds:,.0f} s"), segment)
             return
         with self._lock:
-            self._pause, self._refused = max(seconds, 0.001), epoch
+            self._pause, self._refused = seconds, epoch
             self._resume = max(self._resume, time.monotonic() + seconds)
             self._lock.notify_all()
 
@@ -216,5 +220,5 @@ class Reading:
             self._waiting.clear()
             self._wake.set()
             self._lock.notify_all()
-            for connection in self._connections:
+            for connection in self._reads:
                 connection.interrupt()

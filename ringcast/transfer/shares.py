@@ -27,6 +27,17 @@ _STALLED = 1000  # ms without a byte, after which another one reads it in any ca
 _REFUSALS = 8  # pauses without a byte between them, after which the read ends
 
 
+@dataclass(slots=True)
+class Requests:
+    """How many requests may be under way: `each` of a reader; `all` of all readers, once a server has refused some.
+
+    `all` is 0 before that. It is kept from one read to the next, and when readers are lost.
+    """
+
+    each: int
+    all: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The news of a reader.
@@ -99,6 +110,7 @@ class Shares:
         connections: requests of each that may be under way.
         there: by reader, the bytes that it has already, while others lack them: it passes them on.
         everywhere: bytes that all have.
+        most: requests of all that may be under way, as earlier reads have learnt; 0: no server has refused any.
     """
 
     def __init__(
@@ -108,6 +120,7 @@ class Shares:
         connections: int,
         there: Sequence[Iterable[Range]] = (),
         everywhere: Iterable[Range] = (),
+        most: int = 0,
         *,
         shortest: int = SHORTEST,
         longest: int = LONGEST,
@@ -115,7 +128,9 @@ class Shares:
         self._shortest = min(max(shortest, size // (connections * readers * _SEGMENTS)), longest)
         self._longest = longest
         self._readers = [_Reader(connections) for _ in range(readers)]
-        self._requests = connections * readers  # of all
+        self.requests = connections * readers  # of all
+        if most:
+            self._share_out(min(self.requests, most))
         self._lacking = Ranges([(0, size)])
         for each in everywhere:
             self._lacking.remove(each)
@@ -184,11 +199,15 @@ class Shares:
             return 0
         self.epoch += 1
         self._refusals += 1
-        self._requests = max(1, self._requests // 2)
+        self._share_out(max(1, self.requests // 2))
+        return max(asked)
+
+    def _share_out(self, requests: int) -> None:
+        """Give each reader its part of the requests of all."""
+        self.requests = requests
         readers = [reader for reader in self._readers if not reader.gone]
         for number, reader in enumerate(readers):
-            reader.requests = self._requests // len(readers) + (number < self._requests % len(readers))
-        return max(asked)
+            reader.requests = requests // len(readers) + (number < requests % len(readers))
 
     def _give_up(self, reader: _Reader) -> list[Range]:
         """Let others read what a reader has; return it."""

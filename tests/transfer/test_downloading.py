@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,16 @@ def files() -> Iterator[dict[str, bytes]]:
     held.rm("/snapshot", recursive=True)
 
 
-def download(size: int, source: str, out: Path, seen: list[Progress] | None = None, **options: Any) -> list[Any]:
+def download(
+    size: int, source: str, out: Path, watch: Callable[[Progress], object] | None = None, **options: Any
+) -> list[Any]:
     """Copy to `out/RANK/` on ranks that are hosts of their own."""
 
     def work(comm: Communicator) -> Downloaded | RingcastError:
         with on_host(f"h{comm.rank}"):
-            watch = seen.append if seen is not None and comm.rank == 0 else None
+            mine = watch if comm.rank == 0 else None
             try:
-                return download_files(comm, source, f"{out}/{comm.rank}/", Options(**options), 2, watch)
+                return download_files(comm, source, f"{out}/{comm.rank}/", Options(**options), 2, mine)
             except RingcastError as error:
                 return error
 
@@ -62,7 +64,7 @@ def download(size: int, source: str, out: Path, seen: list[Progress] | None = No
 def test_a_file_of_a_server(tmp_path: Path, size: int) -> None:
     seen: list[Progress] = []
     with store(DATA) as served:
-        results = download(size, f"{served.root}/model.bin", tmp_path, seen)
+        results = download(size, f"{served.root}/model.bin", tmp_path, seen.append)
         assert [(mine.files, mine.nbytes, mine.error) for mine in results] == [(1, len(DATA), "")] * size
         for rank in range(size):
             assert (tmp_path / str(rank) / "model.bin").read_bytes() == DATA
@@ -72,6 +74,22 @@ def test_a_file_of_a_server(tmp_path: Path, size: int) -> None:
         again = download(size, f"{served.root}/model.bin", tmp_path)
         assert [mine.written for mine in again] == [0] * size
         assert {*served.asked} == {(0, 1)}  # the openings
+
+
+@pytest.mark.parametrize("rate", [None, 2_000_000])
+def test_a_server_that_refuses_requests_is_not_asked_for_so_many_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float | None
+) -> None:
+    """It refuses some of the first window, and none of any other one."""
+    monkeypatch.setattr(downloading, "WINDOW", 1)
+    refused: list[int] = []
+    with store(DATA) as served:
+        served.most, served.rate = 4, rate
+        results = download(4, f"{served.root}/model.bin", tmp_path, lambda _: refused.append(served.refused))
+    assert {mine.error for mine in results} == {""}
+    assert (len(refused), len({*refused})) == (5, 1)
+    assert refused[0] > 0
+    assert (tmp_path / "3" / "model.bin").read_bytes() == DATA
 
 
 @pytest.mark.parametrize("size", SIZES)

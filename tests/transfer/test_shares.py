@@ -201,6 +201,18 @@ def test_one_refusal_pauses_all_and_halves_the_requests_once() -> None:
     assert all([*reader.has] == [(0, 10_000)] for reader in play.readers)
 
 
+@given(SIZES, SPEEDS, st.integers(1, 4), st.integers(1, 30))
+def test_no_more_requests_than_an_earlier_read_has_learnt(
+    size: int, speeds: list[int], connections: int, most: int
+) -> None:
+    readers = [Reader(speed, connections) for speed in speeds]
+    play = Play(size, readers)
+    play.shares = Shares(size, len(readers), connections, most=most, **play.options)
+    play.run()
+    assert {sum(turn.requests) for turn in play.turns} == {min(most, connections * len(readers))}
+    assert all([*reader.has] == [(0, size)] for reader in readers)
+
+
 def test_a_refusal_of_a_request_from_before_the_pause_does_not_count() -> None:
     play = Play(10_000, [Reader(5, 4), Reader(5, 4)])
     play.turn()

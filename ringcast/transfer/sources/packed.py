@@ -1,7 +1,6 @@
 """Files of one store as a single source: their contents follow each other, as in the stream of a manifest.
 
-A window of it is read at a time. Connections to the files stay open from one window to the next, unless the server
-asks for fewer requests.
+A window of it is read at a time. Connections to the files stay open from one window to the next.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-from ringcast.transfer.sources.base import Busy, Changed, Connection, Interrupted, Source, Trouble
+from ringcast.transfer.sources.base import Changed, Connection, Interrupted, Source, Trouble
 
 PACED = 4 << 20  # bytes that are asked for at once, after a wait for their time
 
@@ -36,7 +35,6 @@ class Packed:
         self._lock = threading.Lock()
         self._opening = [threading.Lock() for _ in names]
         self._ends = threading.Event()  # of waits
-        self.crowded = False  # whether the server has asked for fewer requests
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield the files in which bytes [start, stop) are, each with the first byte there and their number."""
@@ -74,12 +72,9 @@ class Packed:
         return self.source(number).connect()
 
     def give_back(self, number: int, connection: Connection) -> None:
-        """Keep a connection for another thread, or close it where the server wants fewer."""
-        if self.crowded:
-            connection.close()
-        else:
-            with self._lock:
-                self._free.setdefault(number, []).append(connection)
+        """Keep a connection for another thread."""
+        with self._lock:
+            self._free.setdefault(number, []).append(connection)
 
     def pace(self, length: int) -> None:
         """Wait until so many bytes may be read."""
@@ -159,16 +154,13 @@ class _Across:
                     if self._interrupted:
                         raise Interrupted("it was interrupted")
                     yield from self._to(number).read(first + done, into[at + done : at + done + piece])
-            except Busy:
-                self._packed.crowded = True
-                raise
             except Trouble as trouble:
                 raise self._packed.named(number, trouble) from None
             at += length
 
     def _to(self, number: int) -> Connection:
         if self._used is None or self._used[0] != number:
-            self.close()
+            self._leave()
             self._used = number, self._packed.take(number)
         return self._used[1]
 
@@ -179,6 +171,11 @@ class _Across:
             used[1].interrupt()
 
     def close(self) -> None:
+        self._leave()
+        self._interrupted = False
+
+    def _leave(self) -> None:
+        """Keep the connection for another thread, or close it after it was interrupted."""
         used, self._used = self._used, None
         if used is not None and self._interrupted:
             used[1].close()
