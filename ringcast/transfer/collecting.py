@@ -26,11 +26,12 @@ from ringcast.wire.codec import Count
 
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """The files that a rank has, and its hostname; `error` says why it has none to give."""
+    """The files that a rank has, and its hostname; `error` names those that it cannot give, `gives`: it has others."""
 
     host: str
     nbytes: Count = 0
     error: str = ""
+    gives: bool = True
 
 
 def collect_files(
@@ -81,15 +82,17 @@ class _Taken:
         """Copy the files of a rank; an error is kept for the report."""
         host = brief(offer.host)
         mine = RankReport(member, host, error=brief(offer.error))
-        if not mine.error:
+        if offer.gives:
             try:
                 report = copy_files(pair, (), os.path.join(target, ""), 1, options, self._show)
             except TransferError as error:
                 lost = isinstance(error.__context__, PeerFailed | Revoked)
-                mine = RankReport(member, "" if lost else host, error=str(error).removeprefix("rank 0: "))
+                why = str(error).removeprefix("rank 0: ")
+                mine = RankReport(member, "" if lost else host, error=_both(mine.error, why))
             else:
                 self._reports.append(report)
-                mine = replace(report.ranks[0], rank=member, host=host)
+                why = _both(mine.error, report.ranks[0].error)
+                mine = replace(report.ranks[0], rank=member, host=host, error=why)
         self._ranks.append(mine)
         self._before += offer.nbytes
 
@@ -106,13 +109,29 @@ class _Taken:
 
 
 def _listed(sources: Sequence[str], options: Options) -> tuple[Listing | None, _Offered]:
-    """Return the files of this rank, and the record of them for rank 0."""
+    """Return the files of this rank, and the record of them for rank 0; paths that cannot be read are left out."""
     host = socket.gethostname()
+    listing, problems = _scanned([path for source in sources for path in _matching(source)], options.recursive)
+    nbytes = 0 if listing is None else listing.manifest.nbytes
+    return listing, _Offered(host, nbytes, brief("; ".join(problems)), listing is not None)
+
+
+def _scanned(paths: Sequence[str], recursive: bool) -> tuple[Listing | None, list[str]]:
+    """Return the files at those paths that can be read, None if there are none, and the problems with the others."""
     try:
-        listing = scan([path for source in sources for path in _matching(source)], options.recursive)
+        return scan(paths, recursive), []
     except TransferError as error:
-        return None, _Offered(host, error=brief(str(error)))
-    return listing, _Offered(host, listing.manifest.nbytes)
+        problems = [str(error)]
+    single = [_scanned([path], recursive) for path in paths] if len(paths) > 1 else []
+    right = [path for path, (listing, _) in zip(paths, single, strict=False) if listing is not None]
+    if not right or len(right) == len(paths):  # these have the problem together, as two files of one name
+        return None, problems
+    listing, more = _scanned(right, recursive)
+    return listing, [problem for _, each in single for problem in each] + more
+
+
+def _both(first: str, second: str) -> str:
+    return "; ".join(filter(None, (first, second)))
 
 
 def _matching(source: str) -> list[str]:

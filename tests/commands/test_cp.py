@@ -21,8 +21,12 @@ from support.trees import described, make_tree
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["{file}"], "where to? name hosts and destination, as -H 'h[1-7]:/data/'"),
-        (["{file}", "h[1-3]:/data"], "hosts and destination are an option: -H 'h[1-3]:/data'"),
+        (["{file}"], "where to? name hosts and destination, as 'h[1-7]:/data/', or"),
+        (["{file}", "h1:/a", "h2:/b"], "h1:/a, h2:/b: the destination is the same path on all hosts"),
+        (["h1:{file}", "h2:/b"], "h1:{file}, h2:/b: the destination is the same path on all hosts"),
+        (["h1:/data"], "what shall be copied?"),
+        (["{file}", "h1:/data", "h1:/data"], "h1 is named twice"),
+        (["{file}", "h1:/data", "-H", "h2:/data"], "h1:/data: No such file or directory"),
         (["{file}", ":/data"], "in a Slurm allocation :DEST alone means all of its nodes"),
         (["{file}", "-H", "localhost,{own}:/data"], "localhost and {own} are both this host"),
         (["{file}", "-H", "h1,localhost:{folder}"], "{file}: source and destination are the same file on this host"),
@@ -70,19 +74,26 @@ def test_what_cannot_work_is_refused(
 
 @pytest.mark.parametrize(
     "wrong",
-    [["--slow", "drop"], ["--slow", "drop=0"], ["--slow", "drop=-1"], ["--slow", "drop=nan"], ["--compress", "gzip"]],
+    [
+        *(["--slow", seconds] for seconds in ("drop", "drop=0", "drop=-1", "drop=nan")),
+        *(["--connections", number] for number in ("0", "65", "-1", "1.5", "four", "")),
+        ["--compress", "gzip"],
+    ],
     ids=" ".join,
 )
 def test_a_wrong_option_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*wrong, "file", "-H", "h1:/data"])
     assert ended.value.code == 2
-    assert f"argument {wrong[0]}: " in capsys.readouterr().err
+    *_, last = capsys.readouterr().err.splitlines()
+    assert f"argument {wrong[0]}: " in last
+    if wrong[0] == "--connections":
+        assert last.endswith(f"expected a whole number from 1 to 64, got {wrong[1]}")
 
 
 @pytest.mark.parametrize(
     "more",
-    [["--slow", "wait"], ["--slow", "drop=2.5"], ["--sparse"], ["--compress", "zstd"]],
+    [["--slow", "wait"], ["--slow", "drop=2.5"], ["--sparse"], ["--compress", "zstd"], ["--connections", "64"]],
     ids=" ".join,
 )
 def test_options_that_are_right_are_taken(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,10 +102,22 @@ def test_options_that_are_right_are_taken(more: list[str], tmp_path: Path, capsy
     assert "1 files" in capsys.readouterr().out
 
 
-def test_a_dry_run_says_what_goes_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "where", [["-H", "h[1-2]:/data/"], ["h[1-2]:/data/"], ["h1:/data/", "h2:/data/"]], ids=" ".join
+)
+def test_a_dry_run_says_what_goes_where(where: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("content")
-    assert main([str(tmp_path / "file"), "-H", "h[1-2]:/data/", "--dry-run"]) == 0
+    assert main([str(tmp_path / "file"), *where, "--dry-run"]) == 0
     assert capsys.readouterr().out == "1 files, 7 bytes, to /data/ on\n  h1\n  h2\n"
+
+
+def test_a_file_whose_name_looks_like_a_destination_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "h1:data").write_text("content")
+    monkeypatch.chdir(tmp_path)
+    assert main(["h1:data", "h[2-3]:/data/", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "1 files, 7 bytes, to /data/ on\n  h2\n  h3\n"
 
 
 @pytest.mark.live

@@ -23,6 +23,7 @@ from ringcast.transfer.report import CopyReport
 from ringcast.transfer.sources.opening import name_for_people
 
 OK, INTERRUPTED = 0, 130  # exit codes, beside the common ones
+MOST_CONNECTIONS = 64
 _COMMAND = "ringcast cp"
 _DESCRIPTION = """\
 Copy files or directories of this host to many hosts: each host passes on the data that it gets.
@@ -35,7 +36,7 @@ by srun.
 
 exit code:  0 if every host has every byte; 1 if one has not; 2 for wrong arguments; 130 after Ctrl-C
 
-examples:   ringcast cp model.safetensors -H 'h[1-7]:/data/'
+examples:   ringcast cp model.safetensors 'h[1-7]:/data/'
             ringcast cp -r -p dataset --hostfile hosts :/scratch/
             salloc -N 8 ringcast cp image.sif :/tmp/
             ringcast cp -r hf://org/model 'h[1-8]:/data/'
@@ -142,6 +143,17 @@ def _describe(manifest: Manifest | None, job: Job) -> None:
         print(f"  {host}")
 
 
+def _connections(text: str) -> int:
+    """Return a number of connections.
+
+    Raises:
+        ValueError: there may not be so many.
+    """
+    if text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_CONNECTIONS:
+        return int(text)
+    raise ValueError(f"expected a whole number from 1 to {MOST_CONNECTIONS}, got {text}")
+
+
 def _slow(text: str) -> float | None:
     """Return the seconds of drop=SECONDS; None for wait."""
     if text == "wait":
@@ -165,12 +177,11 @@ def _parser() -> argparse.ArgumentParser:
         _COMMAND,
         _DESCRIPTION,
         _EPILOG,
-        usage="ringcast cp [options] SRC... (-H HOSTS:DEST | --hostfile FILE :DEST | :DEST)\n"
-        "       ringcast cp [options] URL HOSTS:DEST\n"
+        usage="ringcast cp [options] SRC... (HOSTS:DEST... | -H HOSTS:DEST | --hostfile FILE :DEST | :DEST)\n"
         "       ringcast cp --collect [options] HOSTS:PATH [:PATH...] DIR",
     )
     add = made.add_argument
-    add("paths", nargs="+", metavar="SRC", help="files, or with -r directories")
+    add("paths", nargs="+", metavar="SRC", help="files, or with -r directories; or the URL of one source")
     add("-H", "--host", dest="hosts", metavar="HOSTS:DEST", help="hosts, as a,b or h[1-50], and the path there")
     add("--hostfile", metavar="FILE", help="hosts from a file, one in each line; the path is the last argument, :DEST")
     add(
@@ -221,8 +232,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--connections",
-        type=int,
-        choices=range(1, 65),
+        type=checked(_connections),
         default=4,
         metavar="N",
         help="of each host to a remote source (default 4)",

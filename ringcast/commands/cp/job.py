@@ -41,10 +41,39 @@ def job_of(options: argparse.Namespace) -> Job:
     if options.collect:
         job = _collecting(options)
     else:
-        job = _downloading(options) if "://" in options.paths[0] else _copying(options)
+        _take_destinations(options)
+        job = _downloading(options) if options.paths and "://" in options.paths[0] else _copying(options)
     if options.bring:
         _check_bring(job)
     return replace(job, brings=options.bring)
+
+
+def _take_destinations(options: argparse.Namespace) -> None:
+    """Make an option of the last arguments that are destinations, as h1:/data/ h2:/data/.
+
+    Raises:
+        ValueError: they are not one path on all hosts.
+    """
+    if options.hosts is not None or options.hostfile is not None:
+        return
+    sources, hosts, targets = [*options.paths], list[str](), list[str]()
+    while sources and _is_destination(sources[-1]):
+        named, target = _split(sources.pop())
+        hosts.insert(0, named)
+        targets.insert(0, target)
+    if len({*targets}) > 1:
+        raise ValueError(
+            f"{', '.join(options.paths[len(sources) :])}: the destination is the same path on all hosts; "
+            "files of other hosts come here by --collect"
+        )
+    if hosts:
+        options.paths, options.hosts = sources, f"{','.join(hosts)}:{targets[0]}"
+
+
+def _is_destination(text: str) -> bool:
+    """Return whether an argument names hosts and a path there, and no file of this host."""
+    hosts, path = _split(text)
+    return bool(hosts and path) and "://" not in text and not os.path.lexists(text)
 
 
 def _check_bring(job: Job) -> None:
@@ -81,10 +110,8 @@ def _copying(options: argparse.Namespace) -> Job:
         named, target = _split(options.hosts)
         hosts = listed([named], None)
     else:
-        if ":" in paths[-1][1:] and not os.path.exists(paths[-1]):
-            raise ValueError(f"where to? hosts and destination are an option: -H {shlex.quote(paths[-1])}")
         raise ValueError(
-            "where to? name hosts and destination, as -H 'h[1-7]:/data/', or --hostfile FILE and :DEST; "
+            "where to? name hosts and destination, as 'h[1-7]:/data/', or --hostfile FILE and :DEST; "
             "in a Slurm allocation :DEST alone means all of its nodes"
         )
     if not paths:
@@ -140,14 +167,12 @@ def _collecting(options: argparse.Namespace) -> Job:
 
 
 def _downloading(options: argparse.Namespace) -> Job:
-    """Return the job that copies a remote source to hosts, which may be the last argument instead of an option.
+    """Return the job that copies a remote source to hosts.
 
     Raises:
         HostError, ValueError: as `job_of`.
     """
     source, *others = options.paths
-    if others and options.hosts is None and options.hostfile is None and not others[-1].startswith(":"):
-        options.hosts = others.pop()
     if len(others) > 1 or (others and not others[-1].startswith(":")):
         raise ValueError(f"{name_for_people(source)}: a remote source is copied alone")
     if not others and options.hosts is None:
