@@ -90,9 +90,9 @@ $(BIN)/python:
 $(COMPILED): ringcast/protocol/_lane.c hatch_build.py | .venv/installed-test
 	$(BIN)/python hatch_build.py
 
-# Dask and Ray, in whose clusters some tests run, are large.
+# Dask and Ray, in whose clusters some tests run, are large, as is moto, the store that others read from.
 .venv/installed-live: .venv/installed-docs
-	$(INSTALL) -e '.[dask,ray]'
+	$(INSTALL) -e '.[dask,ray]' --group stores
 	touch $@
 
 .venv/installed-docs: .venv/installed-test

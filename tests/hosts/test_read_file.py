@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from support import needs
 from support.fleets import Fleet
 from support.places import TESTS
+from support.s3 import CREDENTIALS, URL
 
 pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
 
@@ -48,32 +50,52 @@ if comm.rank == 0:
 
 
 @contextmanager
-def served(hosts: Fleet) -> Iterator[str]:
-    command = [sys.executable, str(TESTS / "support/store.py"), "8000", str(SIZE), str(RATE), "0"]
+def served(hosts: Fleet, program: str = "store", *options: str) -> Iterator[str]:
+    """Serve zeros on the fourth host; return the address."""
+    command = [sys.executable, str(TESTS / f"support/{program}.py"), "8000", str(SIZE), *options]
     process = hosts.bed.start(3, command, stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline() == b"ready\n"
-        yield f"http://{hosts.bed.hosts[3].address}:8000/x"
+        yield f"http://{hosts.bed.hosts[3].address}:8000"
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
 
 
-def read(hosts: Fleet, tmp_path: Path, url: str, victim: int = -1, place: int = 0, shared: bool = True) -> str:
+def read(
+    hosts: Fleet,
+    tmp_path: Path,
+    url: str,
+    victim: int = -1,
+    place: int = 0,
+    shared: bool = True,
+    exports: Sequence[str] = (),
+) -> str:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    options = ["-H", "h0:2,h1:2,h2:2", "--output", "none", "--on-failure", "continue"]
+    options = ["-H", "h0:2,h1:2,h2:2", "--output", "none", "--on-failure", "continue", *exports]
     done = hosts.launch(*options, str(program), url, str(victim), str(place), str(shared), str(SIZE))
     assert done.returncode == 0 or victim >= 0, done.stderr
     return done.stdout + done.stderr
 
 
 def test_each_byte_leaves_the_source_about_once(hosts: Fleet, tmp_path: Path) -> None:
-    with served(hosts) as url:
+    with served(hosts, "store", str(RATE), "0") as url:
         before = hosts.bed.carried(3)[0]
         assert read(hosts, tmp_path, url).startswith("whole on 6\n")
         assert hosts.bed.carried(3)[0] - before < 1.3 * SIZE
+
+
+def test_an_object_of_s3_is_read_by_the_environment_of_each_host(hosts: Fleet, tmp_path: Path) -> None:
+    needs.package("moto")
+    needs.package("s3fs")
+    with served(hosts, "s3", "3") as endpoint:
+        variables = {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1"}
+        exports = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
+        before = hosts.bed.carried(3)[0]
+        assert read(hosts, tmp_path, URL, exports=exports).startswith("whole on 6\n")
+        assert hosts.bed.carried(3)[0] - before < 1.5 * SIZE
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -82,6 +104,6 @@ def test_each_byte_leaves_the_source_about_once(hosts: Fleet, tmp_path: Path) ->
 def test_a_rank_that_is_killed_leaves_no_gap(
     victim: int, place: int, shared: bool, hosts: Fleet, tmp_path: Path
 ) -> None:
-    with served(hosts) as url:
+    with served(hosts, "store", str(RATE), "0") as url:
         found = read(hosts, tmp_path, url, victim, place, shared)
     assert found.startswith("whole on 5\n"), found

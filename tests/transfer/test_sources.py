@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import os
 import random
 import ssl
@@ -9,11 +11,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from fsspec import AbstractFileSystem
+from fsspec.asyn import AsyncFileSystem
 
-from ringcast.transfer.sources import http
+from ringcast.transfer.sources import http, remote
 from ringcast.transfer.sources.base import Busy, Changed, Interrupted, Missing, Source, Trouble, Unreadable
 from ringcast.transfer.sources.opening import name_for_people, open_source
 from support.cases import each
@@ -312,6 +318,142 @@ def test_a_server_that_says_nothing_is_given_up(served: Store, monkeypatch: pyte
     served.faults.append(stall)
     with pytest.raises(Interrupted, match=r"0\.05 s"):
         open_source(served.root)
+
+
+# File systems of fsspec.
+
+
+class Refused(Exception):
+    """An error of a package, with the fields that one of them has."""
+
+    def __init__(self, text: str = "no", **fields: Any) -> None:
+        super().__init__(text)
+        self.__dict__.update(fields)
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def botocore(status: int, **headers: str) -> Exception:
+    return Refused(response={"Error": {}, "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": headers}})
+
+
+def answered(status: int, **headers: str) -> Exception:
+    return Refused(response=SimpleNamespace(status_code=status, headers=headers))
+
+
+ERRORS: dict[str, tuple[Exception, type[Trouble], float | None]] = {
+    "botocore 503": (caused(OSError(16, "slow down"), botocore(503)), Busy, None),
+    "botocore 503 with a time": (caused(OSError(16, "slow"), botocore(503, **{"retry-after": "3"})), Busy, 3.0),
+    "botocore 500": (caused(OSError(121, "internal"), botocore(500)), Interrupted, None),
+    "botocore 403": (botocore(403), Unreadable, None),
+    "aiohttp 429": (Refused(status=429, headers={"retry-after": "4"}), Busy, 4.0),
+    "aiohttp 404": (Refused(status=404, headers=None), Missing, None),
+    "requests 429": (answered(429, **{"retry-after": "5"}), Busy, 5.0),
+    "requests 401": (answered(401), Unreadable, None),
+    "gcsfs 429": (Refused(code=429), Busy, None),
+    "gcsfs 503": (Refused(code="503"), Busy, None),
+    "azure 503": (Refused(status_code=503, response=SimpleNamespace(headers={})), Busy, None),
+    "no answer": (Refused(code="Throttling", status=None, response=None), Interrupted, None),
+    "an error of itself": (Refused(response=Refused(headers=3)), Interrupted, None),
+    "a wrong path": (FileNotFoundError("x"), Missing, None),
+    "no rights": (PermissionError("x"), Unreadable, None),
+}
+
+
+class Broken(AbstractFileSystem):
+    """A store that raises `error`, once, where a file is opened."""
+
+    protocol = "broken"
+    error: Exception | None = None
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"name": path, "size": len(DATA), "type": "file"}
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> io.BytesIO:
+        error, type(self).error = type(self).error, None
+        if error is not None:
+            raise error
+        return io.BytesIO(DATA)
+
+
+class Asynchronous(AsyncFileSystem):
+    """A store with an event loop, which counts its requests; a read waits while `waits` is set."""
+
+    protocol = "asynchronous"
+    asked: ClassVar[list[int]] = []
+    error: Exception | None = None
+    begun: ClassVar[threading.Event | None] = None
+
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"name": path, "size": len(DATA), "type": "file", "etag": "1"}
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        error, type(self).error = type(self).error, None
+        if error is not None:
+            raise error
+        self.asked.append(end - start)
+        if self.begun is not None:
+            self.begun.set()
+            await asyncio.sleep(1e6)
+        return DATA[start:end]
+
+
+@pytest.fixture
+def stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in Broken, Asynchronous:
+        fsspec.register_implementation(kind.protocol, kind, clobber=True)
+        monkeypatch.setattr(kind, "error", None)
+    monkeypatch.setattr(Asynchronous, "asked", [])
+    monkeypatch.setattr(remote, "_PIECES", (1 << 16, 1 << 18))
+    fsspec.asyn.get_loop()  # in a thread, which stays
+
+
+@pytest.mark.usefixtures("stores")
+@pytest.mark.parametrize("kind", [Broken, Asynchronous])
+@each("name", ERRORS)
+def test_each_error_of_a_package_has_its_kind_and_the_next_read_is_right(kind: Any, name: str) -> None:
+    error, expected, seconds = ERRORS[name]
+    with closing(open_source(f"{kind.protocol}://bucket/file")) as source, closing(source.connect()) as connection:
+        kind.error = error
+        with pytest.raises(expected) as caught:
+            list(connection.read(0, memoryview(bytearray(len(DATA)))))
+        assert type(caught.value) is expected
+        assert getattr(caught.value, "after", None) == seconds
+        into = bytearray(len(DATA))
+        assert sum(connection.read(0, memoryview(into))) == len(DATA)
+        assert into == DATA
+
+
+@pytest.mark.usefixtures("stores")
+def test_a_store_is_read_in_pieces_that_become_longer_while_it_is_fast() -> None:
+    with closing(open_source("asynchronous://bucket/file")) as source:
+        assert read(source) == DATA
+    assert Asynchronous.asked == [1 << 16, 1 << 17, 1 << 18, len(DATA) - (7 << 16)]
+
+
+@pytest.mark.usefixtures("stores")
+def test_a_read_of_a_store_that_waits_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+    monkeypatch.setattr(Asynchronous, "begun", begun)
+    errors: list[BaseException] = []
+    with closing(open_source("asynchronous://bucket/file")) as source:
+        connection = source.connect()
+
+        def wait() -> None:
+            try:
+                list(connection.read(0, memoryview(bytearray(10))))
+            except Trouble as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        begun.wait()
+        connection.interrupt()
+        thread.join()
+    assert [type(error) for error in errors] == [Interrupted]
 
 
 @each(

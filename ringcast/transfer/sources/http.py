@@ -14,7 +14,6 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from email.utils import parsedate_to_datetime
 from socket import SHUT_RDWR, socket
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -22,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 from ringcast.errors import TransferError
 from ringcast.transfer.origin import SILENCE, url_of
 from ringcast.transfer.sources.base import Busy, Changed, Interrupted, Trouble, Unreadable, in_a_line
+from ringcast.transfer.sources.tries import seconds_of
 from ringcast.version import __version__
 
 _REDIRECTIONS = 301, 302, 303, 307, 308
@@ -241,7 +241,7 @@ def _accepted(response: http.client.HTTPResponse) -> http.client.HTTPResponse:
     """Return an answer whose status says that there is one, or that the file has changed."""
     status, after = response.status, response.headers.get("Retry-After")
     if status == http.client.TOO_MANY_REQUESTS or (status == http.client.SERVICE_UNAVAILABLE and after):
-        raise Busy(_status(response), _seconds(after))
+        raise Busy(_status(response), seconds_of(after))
     if status >= 500 or status == http.client.REQUEST_TIMEOUT:
         raise Interrupted(_status(response))
     if status >= 400 and status not in (
@@ -283,15 +283,6 @@ def _condition(response: http.client.HTTPResponse) -> tuple[str, str]:
     if etag:
         return ("", "") if etag.startswith("W/") else ("If-Match", etag)
     return ("If-Unmodified-Since", changed) if changed else ("", "")
-
-
-def _seconds(after: str | None) -> float | None:
-    """Return the seconds that Retry-After asks for, as a number or as a date; None if it is neither."""
-    with suppress(ValueError, TypeError, OverflowError):
-        return max(0.0, float(after or "none"))
-    with suppress(ValueError, TypeError, OverflowError):
-        return max(0.0, parsedate_to_datetime(after or "").timestamp() - time.time())
-    return None
 
 
 def _status(response: http.client.HTTPResponse) -> str:

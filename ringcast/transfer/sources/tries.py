@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from ringcast.transfer.sources.base import Busy, Interrupted
@@ -35,3 +37,12 @@ def tried(step: Callable[[], Result], done: Callable[[], int] = lambda: 0) -> Re
             if tries == MOST or wait > LONGEST_PAUSE:
                 raise
             time.sleep(wait)  # other ranks wait for the bytes of this one
+
+
+def seconds_of(after: str | None) -> float | None:
+    """Return the seconds that a header Retry-After asks for, as a number or as a date; None if it is neither."""
+    with suppress(ValueError, TypeError, OverflowError):
+        return max(0.0, float(after or "none"))
+    with suppress(ValueError, TypeError, OverflowError):
+        return max(0.0, parsedate_to_datetime(after or "").timestamp() - time.time())
+    return None
