@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from http import HTTPStatus
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 from ringcast._util.optional import how_to_install
@@ -130,18 +131,24 @@ class _Reads:
 class _Requests(_Reads):
     """Reads of a file system that has an event loop in a thread of its own: a request for each piece."""
 
-    _future: Future[bytes] | None = None
+    def __init__(self, files: Any, path: str) -> None:
+        super().__init__(files, path)
+        self._future: Future[bytes] | None = None
+        self._lock = Lock()  # a request that has begun is known to `interrupt`
 
     def interrupt(self) -> None:
         """Cancel the request that another thread waits for."""
-        if (future := self._future) is not None:
-            future.cancel()
+        with self._lock:
+            if self._future is not None:
+                self._future.cancel()
 
     def _piece(self, start: int, length: int) -> bytes:
         request = self._files._cat_file(self._path, start=start, end=start + length)
-        self._future = asyncio.run_coroutine_threadsafe(request, self._files.loop)
+        with self._lock:
+            future: Future[bytes] = asyncio.run_coroutine_threadsafe(request, self._files.loop)
+            self._future = future
         try:
-            return self._future.result()
+            return future.result()
         except CancelledError:
             raise Interrupted("the read was given up") from None
         finally:
