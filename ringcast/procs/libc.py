@@ -9,6 +9,7 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 import sys
 from contextlib import suppress
 from functools import lru_cache
@@ -18,6 +19,7 @@ from ringcast.procs.portable import content
 _FUTEX, _WAIT, _WAKE = 202, 0, 1  # numbers of x86-64
 _ALL = (1 << 31) - 1
 _SET_PTRACER = 0x59616D61  # of prctl: which other processes may read this one's memory, where Yama is strict
+_SET_PDEATHSIG = 1  # of prctl: the signal that comes when the parent ends
 _GET_DUMPABLE, _DUMPABLE = 3, 1  # of prctl: whether others of this user may look into this process
 PROTECTED = "it is protected, as programs with the set-user bit are, or by prctl(PR_SET_DUMPABLE)"
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
@@ -57,6 +59,12 @@ def reason_not_shared() -> str:
 def prctl(option: int, *arguments: object) -> int | None:
     """Set or get a property of this process; None where the system has no such call."""
     return None if _prctl is None else int(_prctl(option, *arguments))
+
+
+def end_with_parent() -> None:
+    """Have this process, and the program that it becomes, get SIGTERM when its parent ends; only on Linux."""
+    if sys.platform.startswith("linux"):
+        prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def reason_not_read() -> str:

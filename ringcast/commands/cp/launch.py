@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from ringcast.commands.cp.order import Order, answer
 from ringcast.commands.cp.progress_line import CopyProgress
 from ringcast.config.worker import without_pickles
 from ringcast.net.hostlist import is_own
+from ringcast.procs.libc import end_with_parent
 from ringcast.transfer.records import Failed
 from ringcast.transfer.report import CopyReport, Progress
 from ringcast.transfer.seal import new_keys
@@ -91,6 +93,7 @@ def _run(order: Order, hosts: Sequence[str], rsh_agent: str, worker: Sequence[st
             stderr=said,
             env=without_pickles(),
             pass_fds=[job_report.fileno()],
+            preexec_fn=end_with_parent,  # this command may be killed while nothing moves that the job could print
         ) as launcher:
             assert launcher.stdin is not None
             assert launcher.stdout is not None
@@ -108,7 +111,7 @@ def _run(order: Order, hosts: Sequence[str], rsh_agent: str, worker: Sequence[st
                 shown.clear()
         if report is not None:
             return Outcome(report)
-        return _of_ranks(error, hosts) if error else _of_launcher(job_report, said)
+        return _of_ranks(error, hosts) if error else _of_launcher(job_report, said, launcher.returncode)
 
 
 def _end(launcher: subprocess.Popen[bytes]) -> None:
@@ -159,13 +162,15 @@ def _of_ranks(text: str, hosts: Sequence[str]) -> Outcome:
     return Outcome(failed=failed, error="\n".join(others))
 
 
-def _of_launcher(job_report: IO[bytes], said: IO[str]) -> Outcome:
-    """Return the cause when no rank answered: from the launcher's report, or else its last line on stderr."""
+def _of_launcher(job_report: IO[bytes], said: IO[str], code: int) -> Outcome:
+    """Return the cause when no rank answered: from the launcher's report, its last line on stderr, or its exit code."""
     job_report.seek(0)
     said.seek(0)
     told: dict[str, Any] = json.loads(job_report.read() or b"{}")
     if told and not told["ranks"]:
         hosts = told["unusable_hosts"]
         return Outcome(failed=hosts, error="" if hosts else told["cause"], started=False)
+    if code < 0:
+        return Outcome(error=f"the launcher of the copy was killed by {signal.Signals(-code).name}; {KEPT}")
     last = [line.removeprefix("ringcast-launch: ").strip() for line in said][-1:]
     return Outcome(error="; ".join([*(last or ["the copy ended without a report"]), KEPT]))
