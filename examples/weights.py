@@ -1,12 +1,12 @@
-"""Weights that one rank reads: a safetensors file goes into mapped memory on every rank, and is used there.
+"""Weights that are read once: a safetensors file goes into one array on each host, and is used there.
 
     ringcast-launch -n 4 examples/weights.py [--file model.safetensors]
 
-Rank 0 maps the file, or one that it makes, and its bytes are broadcast into memory that the other ranks have mapped. A
-file has the length of its header, the header in JSON, and the tensors in a row: so they are views of that memory, where
-`safetensors.numpy.load` would copy them. At the end rank 0 compares them with the tensors that safetensors loads from
-the file, and all ranks with rank 0's. Types that numpy lacks (BF16) are not taken. Needs safetensors: pip install
-safetensors
+Each host reads a part of the file by `comm.read_file`, and gets the others from the other hosts; the ranks of a host
+share its array. A file has the length of its header, the header in JSON, and the tensors in a row: so they are views of
+that memory, where `safetensors.numpy.load` would copy them. At the end rank 0 compares them with the tensors that
+safetensors loads, and all ranks with rank 0's. Types that numpy lacks (BF16) are not taken. Needs safetensors: pip
+install safetensors
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import mmap
 import sys
 import tempfile
 from pathlib import Path
@@ -39,19 +38,21 @@ TYPES = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="the tensors of a safetensors file, in mapped memory of every rank")
-    parser.add_argument("--file", type=Path, help="on rank 0; one of 8 MB is made without")
-    path = parser.parse_args().file
+    parser = argparse.ArgumentParser(description="the tensors of a safetensors file, in one array on each host")
+    parser.add_argument("--file", help="path or URL, as for comm.read_file; rank 0 makes one of 8 MB without")
+    source = parser.parse_args().file
     comm = ringcast.init()
     with tempfile.TemporaryDirectory() as folder:
-        if comm.rank == 0 and path is None:
-            path = Path(folder) / "made.safetensors"
-            path.write_bytes(save(made()))
-        memory = shared(comm, path)
-        tensors = views(memory)
-        digest = hashlib.sha256(memory).hexdigest()
-        if comm.rank == 0 and not equal(tensors, load(path.read_bytes())):
-            sys.exit("these are not the tensors that safetensors loads")
+        if source is None:
+            source = comm.bcast(str(Path(folder) / "made.safetensors"))
+            if comm.rank == 0:
+                Path(source).write_bytes(save(made()))
+            comm.barrier()
+        memory = comm.read_file(source)
+    tensors = views(memory)
+    digest = hashlib.sha256(memory).hexdigest()
+    if comm.rank == 0 and not equal(tensors, load(memory.tobytes())):
+        sys.exit("these are not the tensors that safetensors loads")
     if not comm.allreduce(digest == comm.bcast(digest), ringcast.LAND):
         sys.exit("these are not the bytes of rank 0 on all ranks")
     if comm.rank == 0:
@@ -66,32 +67,17 @@ def made() -> Tensors:
     return layers | {f"layer{i}.bias": np.zeros(512, np.float16) for i in range(8)}
 
 
-def shared(comm: ringcast.Communicator, path: Path | None) -> mmap.mmap:
-    """Return the file of rank 0 in mapped memory."""
-    memory = mapped(path) if comm.rank == 0 and path is not None else None
-    length = comm.bcast(None if memory is None else len(memory))
-    memory = memory or mmap.mmap(-1, length)
-    comm.bcast_into(memory)
-    return memory
-
-
-def mapped(path: Path) -> mmap.mmap:
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def views(memory: mmap.mmap) -> Tensors:
+def views(memory: npt.NDArray[np.uint8]) -> Tensors:
     """Return the tensors as arrays that lie in the memory."""
-    begin = 8 + int.from_bytes(memory[:8], "little")
-    header = json.loads(memory[8:begin])
+    begin = 8 + int.from_bytes(memory[:8].tobytes(), "little")
+    header = json.loads(memory[8:begin].tobytes())
     header.pop("__metadata__", None)
     tensors: Tensors = {}
     for name, facts in header.items():
         first, last = facts["data_offsets"]
         if facts["dtype"] not in TYPES:
             sys.exit(f"{name}: {facts['dtype']} is no type of numpy; this example takes {', '.join(TYPES)}")
-        raw = np.frombuffer(memory, np.uint8, last - first, begin + first)
-        tensors[name] = raw.view(f"<{TYPES[facts['dtype']]}").reshape(facts["shape"])
+        tensors[name] = memory[begin + first : begin + last].view(f"<{TYPES[facts['dtype']]}").reshape(facts["shape"])
     return tensors
 
 

@@ -70,8 +70,7 @@ class Wanted(NamedTuple):
 def shared_array(group: Group, shape: Any, dtype: Any, fill: Any) -> Steps[Array | SharedMemoryError]:
     """Return an array that the ranks of this host share; see `Communicator.shared_array`."""
     wanted = _checked(group.endpoint.rank, shape, dtype, fill)
-    colors = yield from _colors(group, "shared_array", Data(wanted.text, wanted.shape))
-    neighbors = [rank for rank in range(group.size) if colors[rank] == colors[group.rank]]
+    neighbors = yield from _neighbors(group, "shared_array", wanted)
 
     def filled(memory: HostMemory) -> Array:
         array = wanted.array(memory.mapped())
@@ -80,6 +79,19 @@ def shared_array(group: Group, shape: Any, dtype: Any, fill: Any) -> Steps[Array
         return array
 
     return (yield from in_memory(group, "shared_array", neighbors, wanted.nbytes, filled))
+
+
+def shared_bytes(
+    group: Group, name: str, nbytes: int, writeable: bool
+) -> Steps[tuple[Array, Array] | SharedMemoryError]:
+    """Return bytes that the ranks of this host share, as the program gets them, and as they are filled."""
+    wanted = Wanted((nbytes,), np.dtype(np.uint8))
+    neighbors = yield from _neighbors(group, name, wanted)
+
+    def mapped(memory: HostMemory) -> tuple[Array, Array]:
+        return _view(memory, wanted, writeable), wanted.array(memory.mapped())
+
+    return (yield from in_memory(group, name, neighbors, nbytes, mapped))
 
 
 def bcast_shared(group: Group, value: Any, root: int, writeable: bool) -> Steps[Array | SharedMemoryError]:
@@ -94,9 +106,7 @@ def bcast_shared(group: Group, value: Any, root: int, writeable: bool) -> Steps[
     is_first = group.rank == neighbors[0]
 
     def mapped(memory: HostMemory) -> tuple[Array, Array | None]:
-        view = wanted.array(memory.mapped(writeable=writeable))
-        view.flags.writeable = writeable
-        return view, wanted.array(memory.mapped()) if is_first else None
+        return _view(memory, wanted, writeable), wanted.array(memory.mapped()) if is_first else None
 
     made = yield from in_memory(group, "bcast_shared", neighbors, wanted.nbytes, mapped)
     if isinstance(made, SharedMemoryError):
@@ -144,6 +154,13 @@ def in_memory(
     return result
 
 
+def _view(memory: HostMemory, wanted: Wanted, writeable: bool) -> Array:
+    """Return the array; without `writeable` the system refuses any write to its memory."""
+    view = wanted.array(memory.mapped(writeable=writeable))
+    view.flags.writeable = writeable
+    return view
+
+
 def _given(rank: int, value: Any) -> Array:
     array = as_array(value)
     if array is None:
@@ -171,6 +188,12 @@ def _between_hosts(group: Group, firsts: Sequence[int], root: int, wanted: Wante
     line = flat(data)
     stage = plan(ranks, "bcast", AUTOMATIC, Data.of(line), root=firsts.index(root), name="bcast_shared")
     yield from run_stage(ranks, stage, lambda s: ArraySlots(line, s, (line.size,)))
+
+
+def _neighbors(group: Group, name: str, wanted: Wanted) -> Steps[list[int]]:
+    """Return the ranks of this host; all ranks must want the same array."""
+    colors = yield from _colors(group, name, Data(wanted.text, wanted.shape))
+    return [rank for rank in range(group.size) if colors[rank] == colors[group.rank]]
 
 
 def _colors(group: Group, name: str, data: Data | None = None) -> Steps[list[int]]:

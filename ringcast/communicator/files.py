@@ -168,7 +168,13 @@ class Files(Calls):
         return fetch(self, fspath(source), place, sha256.lower() if sha256 else None)  # type: ignore[arg-type]
 
     def read_file(
-        self, source: str | PathLike[str], *, out: Any = None, connections: int = 4, shared: bool = True
+        self,
+        source: str | PathLike[str],
+        *,
+        out: Any = None,
+        connections: int = 4,
+        shared: bool = True,
+        writeable: bool = False,
     ) -> Any:
         """Return the bytes of a file that the hosts read in parts: from a store, a server, or disks that they share.
 
@@ -188,9 +194,11 @@ class Files(Calls):
             out: any writeable memory of as many bytes, for the result, on all ranks; None: a new array.
             connections: of each host, 1 to 64.
             shared: whether the ranks of a host get one new array (`shared_array`), or each its own. Equal on all ranks.
+            writeable: whether this rank may write into the array that it shares; each rank has its own choice.
 
         Returns:
-            An array of uint8; `out` if that is given.
+            An array of uint8; `out` if that is given. A shared one without `writeable` is read-only, as of
+            `bcast_shared`.
 
         Raises:
             ArgumentError: `connections` or `out` cannot work.
@@ -208,7 +216,7 @@ class Files(Calls):
         if not (isinstance(connections, int) and 1 <= connections <= 64):
             expected = f"expected 1 to 64, got {safe_text(connections)}"
             raise ArgumentError(self._group.endpoint.rank, "read_file", "connections", expected)
-        make = _shared_room if out is None and shared else partial(_own_room, out)
+        make = partial(_shared_room, writeable) if out is None and shared else partial(_own_room, out)
         return read_file(self, fspath(source), connections, make)  # type: ignore[arg-type]
 
     def read_rows(
@@ -292,13 +300,14 @@ def _items(rank: int, kind: np.dtype[Any], row: tuple[int, ...], offset: int, si
     return replace(found, shape=((size - offset) // found.row, *found.shape[1:]))
 
 
-def _shared_room(comm: Files, size: int) -> tuple[Any, memoryview, bool]:
+def _shared_room(writeable: bool, comm: Files, size: int) -> tuple[Any, memoryview, bool]:
     """Return an array that the ranks of a host share, its bytes, and that they share it; all ranks call this."""
-    steps = collectives.shared_memory.shared_array(comm._group, size, np.uint8, None)
+    steps = collectives.shared_memory.shared_bytes(comm._group, "read_file", size, bool(writeable))
     made = comm._make("read_file", steps, None, NOWHERE)
     if isinstance(made, SharedMemoryError):
         raise made
-    return made, made.data, True
+    array, memory = made
+    return array, memory.data, True
 
 
 def _own_room(out: Any, comm: Files, size: int) -> tuple[Any, memoryview, bool]:

@@ -44,6 +44,7 @@ class HostMemory:
 
     def __init__(self, file: int, nbytes: int) -> None:
         self._file, self._nbytes = file, nbytes
+        self._anonymous: mmap.mmap | None = None  # without a file, all mappings are this one
 
     @property
     def place(self) -> Place:
@@ -62,6 +63,9 @@ class HostMemory:
         if not self._nbytes:  # which cannot be mapped
             return bytearray()
         try:
+            if self._file == _NONE:
+                self._anonymous = self._anonymous or mmap.mmap(_NONE, self._nbytes)
+                return self._anonymous
             return mmap.mmap(self._file, self._nbytes, access=mmap.ACCESS_DEFAULT if writeable else mmap.ACCESS_READ)
         except (OverflowError, ValueError) as error:
             raise OSError(errno.ENOMEM, str(error)) from None

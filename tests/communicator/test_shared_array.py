@@ -315,6 +315,7 @@ def test_without_memfd_only_ranks_that_are_alone_on_their_host_have_one(monkeypa
         go_to_host(comm, comm.size)
         array = comm.shared_array((2, 2), "f4", 1.5)
         assert array.tolist() == [[1.5, 1.5]] * 2
+        assert comm.bcast_shared(np.arange(3)).tolist() == [0, 1, 2]
         go_to_host(comm, 1)
         try:
             return comm.shared_array(3).shape

@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 from support.patience import patience
 from support.places import EXAMPLES
 from support.sources import check_table, write_tree
+from support.store import store
 
 pytestmark = pytest.mark.live
 
@@ -63,6 +64,8 @@ def test_weights_are_those_that_safetensors_loads(n: int, tmp_path: Path) -> Non
     assert launch(n, "weights.py") == f"16 tensors, 8,396,800 bytes, {told}"
     save_file({"one": np.arange(3), "none": np.empty((0, 2), np.float16)}, tmp_path / "own", {"format": "np"})
     assert launch(n, "weights.py", "--file", str(tmp_path / "own")) == f"2 tensors, 24 bytes, {told}"
+    with store((tmp_path / "own").read_bytes()) as served:
+        assert launch(n, "weights.py", "--file", f"{served.root}/own") == f"2 tensors, 24 bytes, {told}"
 
 
 def test_weights_says_what_to_install(tmp_path: Path) -> None:

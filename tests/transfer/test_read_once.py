@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -66,7 +67,7 @@ def test_ranks_of_a_host_share_an_array(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(DATA)
 
     def work(comm: Communicator) -> bool:
-        mine = comm.read_file(tmp_path / "file")
+        mine = comm.read_file(tmp_path / "file", writeable=comm.rank == 1)
         right = mine.dtype == np.uint8 and bytes(mine) == DATA
         comm.barrier()
         if comm.rank == 1:
@@ -75,6 +76,24 @@ def test_ranks_of_a_host_share_an_array(tmp_path: Path) -> None:
         return right and mine[7] == DATA[7] ^ 255
 
     assert ringcast.run(work, 3, backend="threads") == [True] * 3
+
+
+@each("length", [0, 1, len(DATA)])
+def test_a_shared_array_is_read_only_for_good_unless_a_rank_may_write(length: int) -> None:
+    def work(comm: Communicator) -> list[bool]:
+        flags = []
+        for options in {}, {"writeable": True}, {"shared": False}, {"out": np.empty(length, np.uint8)}:
+            mine = comm.read_file(path, **options)
+            flags.append(mine.flags.writeable)
+            if length and not mine.flags.writeable:
+                with pytest.raises(ValueError, match="WRITEABLE"):
+                    mine.flags.writeable = True
+        return flags
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file")
+        path.write_bytes(DATA[:length])
+        assert ringcast.run(work, 3, backend="threads") == [[False, True, True, True]] * 3
 
 
 def test_the_result_goes_into_memory_that_is_there(served: Store) -> None:
