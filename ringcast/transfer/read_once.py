@@ -1,23 +1,17 @@
 """Read a file for a job: each host reads a part of it, and every host gets the whole.
 
-One rank of each host reads, the reader: by several connections, straight into the memory of the result. The readers
-meet in rounds. In each they exchange their reports (`shares.py`), while an allgatherv passes on the bytes of the round
-before, and the connections go on reading. A round takes as long as it takes to pass these bytes on, so that rounds are
-short while the source is slow, and long, up to a fifth of a second, while the network is.
-
-A checksum of what each reader has passed on follows in its next report. When a rank is lost, the others shrink the
-communicator, exchange which bytes each host has, and go on.
+One rank of each host reads, the reader: by several connections, straight into the memory of the result (`rounds.py`).
+All ranks agree on the source before, and on the outcome after. When a rank is lost, the others shrink the communicator,
+exchange which bytes each host has, and go on.
 """
 
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any, Protocol, Self, TypeVar
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,36 +29,30 @@ from ringcast.errors import (
 )
 from ringcast.ops import Array
 from ringcast.procs.colocation import host
-from ringcast.requests.request import Request
 from ringcast.transfer import records
 from ringcast.transfer.ranges import Range, Ranges
-from ringcast.transfer.reading import MOST_RANGES, Problem, Reading
+from ringcast.transfer.reading import Problem, Reading
 from ringcast.transfer.records import announced, brief, exchanged
-from ringcast.transfer.shares import Report, Requests, Shares
+from ringcast.transfer.rounds import Readers, Rounds
+from ringcast.transfer.shares import Requests, Shares
 from ringcast.transfer.sources.base import Changed, Missing, Source, Trouble
 from ringcast.transfer.sources.opening import name_for_people, open_source
 from ringcast.transfer.sources.tries import tried
 from ringcast.wire.codec import Count, Rank
 
-PATIENCE = 0.01  # seconds for which a reader without news lets the others wait
-ROUND = 24 << 20  # bytes of a round at most; two of them are the memory beside the result
-_SHORTEST_ROUND, _FIRST_ROUND = 1 << 20, 4 << 20
-_ROUND_TIME = 0.2  # seconds, in which a pause or a lost reader is noticed
 _ALIKE = TransferError, ArgumentError, SharedMemoryError  # errors that all ranks raise at the same place
 _REFUSED = "the server refuses all requests, again and again"
-_DAMAGED = "its bytes have changed on the way between two hosts"
 
 Bytes = NDArray[np.uint8]
 Result = TypeVar("Result")
 Room = Callable[[Any, int], tuple[Array, memoryview, bool]]  # of a communicator, for so many bytes
 
 
-class Ranks(records.Ranks, AbstractContextManager[Any], Protocol):
+class Ranks(Readers, AbstractContextManager[Any], Protocol):
     """The part of a communicator that a read uses."""
 
     def create(self, ranks: Sequence[int]) -> Self | None: ...
     def split(self, color: int) -> Self: ...
-    def iallgatherv(self, value: Any, counts: Any = None, *, out: Any = None) -> Request[Any]: ...
     def barrier(self) -> None: ...
     def agree(self, flag: int) -> int: ...
     def revoke(self) -> None: ...
@@ -288,7 +276,7 @@ class _Read:
     def _read(self, readers: Ranks, standings: Sequence[Standing], memory: memoryview) -> Outcome:
         """Read and pass on until all hosts have every byte; return the outcome, alike at all readers."""
         shares = self._shares(standings, len(memory))
-        rounds = _Rounds(readers, memory, self._there, shares)
+        rounds = Rounds(readers, memory, self._there, shares)
         source = None if standings[readers.rank].error else self._source
         reading = None if source is None else Reading(source, memory, self._requests.each)
         try:
@@ -323,166 +311,6 @@ class _Read:
         return [part for each in mine for part in lacking.common(each)]
 
 
-class _Rounds:
-    """The rounds of the readers, seen from one of them."""
-
-    def __init__(self, readers: Ranks, memory: memoryview, there: Ranges, shares: Shares) -> None:
-        self._readers, self._memory, self._there, self._shares = readers, memory, there, shares
-        self._me, self._size = readers.rank, len(readers.members)
-        self._data = np.frombuffer(memory, np.uint8) if len(memory) else np.empty(0, np.uint8)
-        self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
-        self._passing: _Passing | None = None
-        self._sums = [0] * self._size  # checksums of the last round, as this reader has got its bytes
-        self._room, self._speed = _FIRST_ROUND, _FIRST_ROUND / _ROUND_TIME
-        self.problem: Problem | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether all have every byte, and checked it."""
-        return self._shares.done and self.problem is None
-
-    def run(self, reading: Reading | None, resent: Sequence[Range]) -> None:
-        """Take rounds until all have every byte, or none can go on."""
-        if reading is not None and resent:
-            reading.has(resent)
-        try:
-            while self._take_round(reading):
-                pass
-        finally:
-            if self._passing is not None:
-                with suppress(RingcastError):
-                    self._passing.request.wait()
-
-    def _take_round(self, reading: Reading | None) -> bool:
-        """Exchange reports while bytes are passed on; then begin to pass on those of the reports.
-
-        Returns:
-            Whether there is a next round.
-        """
-        share = max(1, self._room // max(1, self._shares.active))
-        patience = 0.0 if self._passing is not None or self._shares.done else PATIENCE
-        report = Report(gone=True) if reading is None else reading.report(share, patience)
-        stops = self.problem is not None or (reading is not None and _is_changed(reading.problem))
-        news = self._exchange(report, stops)
-        turn = self._shares.turn([each.report for each in news])
-        if reading is not None:
-            reading.take(turn, self._me)
-            reading.passed_on(report.ready)
-        self._check(news)
-        idle = self._passing is None and not any(turn.sent)
-        self._finish()
-        if any(each.stops for each in news) or (idle and self._over):
-            return False
-        self._begin(turn.sent)
-        return True
-
-    @property
-    def _over(self) -> bool:
-        """Whether there is nothing left to read, or no reader for it."""
-        return self._shares.done or self._shares.refused or not self._shares.active
-
-    def _exchange(self, report: Report, stops: bool) -> list[_News]:
-        row = _row(report, stops, self._sums[self._me], int(self._speed * _ROUND_TIME))
-        news = [_news(each) for each in np.asarray(self._readers.allgather(row)).tolist()]
-        self._room = max(_SHORTEST_ROUND, min(ROUND, *(each.room for each in news)))
-        return news
-
-    def _check(self, news: Sequence[_News]) -> None:
-        for each, mine in zip(news, self._sums, strict=True):
-            if each.checksum != mine and self.problem is None:
-                self.problem = Problem(_DAMAGED, None, True)
-
-    def _begin(self, sent: Sequence[Sequence[Range]]) -> None:
-        """Begin to bring the bytes of all readers into the memory of each."""
-        counts = [sum(stop - start for start, stop in each) for each in sent]
-        if self._size == 1:
-            self._arrived(sent)
-            return
-        if not any(counts):
-            return
-        self._buffers.reverse()  # not the one that has just been emptied
-        if len(self._buffers[0]) < sum(counts):
-            self._buffers[0] = np.empty(sum(counts), np.uint8)
-        whole = self._buffers[0][: sum(counts)]
-        parts = np.split(whole, np.cumsum(counts)[:-1])
-        _gather(self._data, sent[self._me], parts[self._me])
-        request = self._readers.iallgatherv(parts[self._me], counts, out=whole)
-        self._passing = _Passing(request, parts, sent, time.monotonic())
-
-    def _finish(self) -> None:
-        """Wait for the bytes that are under way, and put them into their places."""
-        passing, self._passing, self._sums = self._passing, None, [0] * self._size
-        if passing is None:
-            return
-        passing.request.wait()
-        for number, (part, ranges) in enumerate(zip(passing.parts, passing.sent, strict=True)):
-            self._sums[number] = crc32(part.data)
-            if number != self._me:
-                _scatter(part, ranges, self._data)
-        self._arrived(passing.sent)
-        speed = sum(map(len, passing.parts)) / max(time.monotonic() - passing.began, 1e-6)
-        self._speed = max(speed, 0.9 * self._speed)
-
-    def _arrived(self, sent: Sequence[Sequence[Range]]) -> None:
-        for ranges in sent:
-            for each in ranges:
-                self._there.add(each)
-
-
-@dataclass(frozen=True, slots=True)
-class _Passing:
-    """Bytes that are under way to all readers: the parts of each, and the ranges that they are."""
-
-    request: Request[Any]
-    parts: list[Bytes]
-    sent: Sequence[Sequence[Range]]
-    began: float
-
-
-@dataclass(frozen=True, slots=True)
-class _News:
-    """A report as it has come, whether the read stops, the checksum of the last bytes, and the length of rounds."""
-
-    report: Report
-    stops: bool
-    checksum: int
-    room: int
-
-
-_FIELDS = 9
-
-
-def _row(report: Report, stops: bool, checksum: int, room: int) -> NDArray[np.int64]:
-    """Return a report as numbers, as many as in all others."""
-    row = np.zeros(_FIELDS + 2 * MOST_RANGES, np.int64)
-    facts = report.stalled, report.pause, report.epoch, report.gone, stops, checksum, room, len(report.ready)
-    row[: len(facts)] = facts
-    places = np.array(report.ready, np.int64).reshape(-1)
-    row[_FIELDS : _FIELDS + len(places)] = places
-    return row
-
-
-def _news(row: Sequence[int]) -> _News:
-    stalled, pause, epoch, gone, stops, checksum, room, count = row[: _FIELDS - 1]
-    places = row[_FIELDS:][: 2 * max(0, min(count, MOST_RANGES))]
-    ready = tuple(zip(places[::2], places[1::2], strict=True))
-    return _News(Report(ready, stalled, pause, epoch, bool(gone)), bool(stops), checksum, room)
-
-
-def _gather(data: Bytes, ranges: Sequence[Range], into: Bytes) -> None:
-    at = 0
-    for start, stop in ranges:
-        into[at : at + stop - start] = data[start:stop]
-        at += stop - start
-
-
-def _scatter(part: Bytes, ranges: Sequence[Range], data: Bytes) -> None:
-    at = 0
-    for start, stop in ranges:
-        data[start:stop] = part[at : at + stop - start]
-        at += stop - start
-
-
 def _verdict(readers: Ranks, problem: Problem | None, done: bool, mine: Outcome) -> Outcome:
     """Return the outcome of the rounds: if not all is there, or it has changed, the first error that says why."""
     if problem is not None:
@@ -511,10 +339,6 @@ def _changed(source: Source) -> Problem | None:
     except Trouble:  # all is there, and every part has been checked
         pass
     return None
-
-
-def _is_changed(problem: Problem | None) -> bool:
-    return problem is not None and problem.changed
 
 
 def _pairs(places: Sequence[int]) -> list[Range]:

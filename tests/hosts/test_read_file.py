@@ -24,12 +24,12 @@ import signal
 import sys
 
 import ringcast
-from ringcast.transfer import read_once
+from ringcast.transfer.rounds import Rounds
 
 url, victim, place, shared = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"
 comm = ringcast.init()
 rank, rounds = comm.rank, [0]
-begin = read_once._Rounds._begin
+begin = Rounds._begin
 
 def begun(self, sent):
     begin(self, sent)
@@ -37,7 +37,7 @@ def begun(self, sent):
     if rank == victim and rounds[0] == place:
         os.kill(os.getpid(), signal.SIGKILL)
 
-read_once._Rounds._begin = begun
+Rounds._begin = begun
 if rank == victim and rank % 2:  # which is no reader, and dies at the begin, or while it waits
     signal.setitimer(signal.ITIMER_REAL, place**4 / 1000)
 data = comm.read_file(url, shared=shared)

@@ -19,8 +19,9 @@ import pytest
 
 import ringcast
 from ringcast import ArgumentError, Communicator, SourceChanged, SourceError, TransferError
-from ringcast.transfer import read_once
+from ringcast.transfer import rounds
 from ringcast.transfer.ranges import Ranges
+from ringcast.transfer.rounds import Rounds
 from ringcast.transfer.sources import tries
 from support.cases import each
 from support.reads import alike, named_hosts, on_host, read
@@ -245,13 +246,13 @@ def test_a_file_that_changes_under_way_is_an_error(served: Store) -> None:
 def test_a_local_file_that_changes_under_way_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_bytes(DATA)
-    run = read_once._Rounds.run
+    run = Rounds.run
 
     def changing(self: Any, *arguments: Any) -> None:
         run(self, *arguments)
         os.utime(path, ns=(1, 1))
 
-    monkeypatch.setattr(read_once._Rounds, "run", changing)
+    monkeypatch.setattr(Rounds, "run", changing)
     assert type(alike(read("ab", str(path)))) is SourceChanged
 
 
@@ -279,7 +280,7 @@ def test_a_connection_that_stalls_is_replaced(served: Store) -> None:
 
 def test_bytes_that_change_on_the_way_are_noticed(served: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     once = [1]
-    monkeypatch.setattr(read_once, "crc32", lambda data: once.pop() if once else 0)
+    monkeypatch.setattr(rounds, "crc32", lambda data: once.pop() if once else 0)
     error = alike(read("ab", served.root))
     assert "have changed on the way" in str(error)
 
