@@ -188,9 +188,9 @@ class Files(Calls):
         beside the result.
 
         Args:
-            source: path; or URL: http, https and file, others by the package fsspec, as "s3://bucket/key". Each rank
-                gives its own, as paths may differ; those of one host read by the lowest rank. Credentials are those of
-                its environment, or of the URL, and never travel.
+            source: path; or URL: http, https and file, others by the package fsspec, as "s3://bucket/key". Each host
+                has its own, as paths may differ; its lowest rank reads, and all its ranks give the same. Credentials
+                are those of that rank's environment, or of the URL, and never travel.
             out: any writeable memory of as many bytes, for the result, on all ranks; None: a new array.
             connections: of each host, 1 to 64.
             shared: whether the ranks of a host get one new array (`shared_array`), or each its own. Equal on all ranks.
@@ -204,7 +204,7 @@ class Files(Calls):
             ArgumentError: `connections` or `out` cannot work.
             SharedMemoryError: there is no room for a shared array.
             TransferError: the `out` of another rank cannot work.
-            SourceError: no host can read the file; alike on all ranks.
+            SourceError: no host can read the file, or ranks of a host give different ones; alike on all ranks.
             SourceChanged: it changed meanwhile, or hosts see different files; alike on all ranks.
 
         >>> comm.read_file("/etc/hostname").dtype

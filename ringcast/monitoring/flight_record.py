@@ -16,6 +16,7 @@ from ringcast.wire.flight import FILE, SIZE, Entry, Flight, decode
 
 _LOST = "its record is lost with its host"
 _NONE = (0, 0)  # before the first stage of the first call
+_OF_FILES = "/ringcast/transfer/"  # in paths of modules that make calls for a program
 ONE_BY_ONE = 8  # ranks that get a line each
 MOST_WAITS = 4  # groups of ranks with the same waits that are named
 
@@ -149,14 +150,23 @@ def summary(
 ) -> list[str]:
     """Return a line for each rank, or for each group of ranks that were in the same call if they are many.
 
-    The reason why a rank in `lost` has no record is unknown; `raised` names the errors that ended programs.
+    The reason why a rank in `lost` has no record is unknown; `raised` names the errors that ended programs. There is no
+    line for an error of a call of which ringcast made others, as `read_file`: the program's traceback has its place.
     """
     groups: dict[str, list[int]] = {}
     for rank, flight in enumerate(flights):
+        if rank in raised and _within_a_call(flight):
+            continue
         same = last([flight], raised.get(rank, ""), how_far=False)
         key = str(rank) if len(flights) <= ONE_BY_ONE else _LOST if flight is None and rank in lost else same
         groups.setdefault(key, []).append(rank)
     return [f"{ranks_in_words(ranks)}: {_what(flights, ranks, lost, raised)}" for ranks in groups.values()]
+
+
+def _within_a_call(flight: Flight | None) -> bool:
+    """Return whether ringcast itself made the last call of a rank, and not its program, and that call is over."""
+    entry = flight.entries[-1] if flight is not None and flight.entries else None
+    return entry is not None and entry.state == "done" and _OF_FILES in entry.file
 
 
 def _what(flights: Flights, ranks: Sequence[int], lost: Collection[int], raised: Mapping[int, str]) -> str:

@@ -7,11 +7,13 @@ exchange which bytes each host has, and go on.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Any, Protocol, Self, TypeVar
+from hashlib import sha256
+from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,7 @@ from ringcast.transfer.reading import Problem, Reading
 from ringcast.transfer.records import announced, brief, exchanged
 from ringcast.transfer.rounds import Readers, Rounds
 from ringcast.transfer.shares import Requests, Shares
+from ringcast.transfer.sources import tries
 from ringcast.transfer.sources.base import Changed, Missing, Source, Trouble
 from ringcast.transfer.sources.opening import name_for_people, open_source
 from ringcast.transfer.sources.tries import tried
@@ -48,7 +51,7 @@ Result = TypeVar("Result")
 Room = Callable[[Any, int], tuple[Array, memoryview, bool]]  # of a communicator, for so many bytes
 
 
-class Ranks(Readers, AbstractContextManager[Any], Protocol):
+class Ranks(Readers, tries.Ranks, AbstractContextManager[Any], Protocol):
     """The part of a communicator that a read uses."""
 
     def create(self, ranks: Sequence[int]) -> Self | None: ...
@@ -60,8 +63,17 @@ class Ranks(Readers, AbstractContextManager[Any], Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The host of a rank, as `colocation.host` names it."""
+    """The host of a rank, as `colocation.host` names it, and a digest of its source's name; b"" if it has none."""
 
+    host: str
+    source: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The source that a rank gives, and its host, both as people name them."""
+
+    source: str
     host: str
 
 
@@ -158,10 +170,19 @@ def _agreed(comm: Ranks, over: bool) -> bool:
 class _Teams:
     """The communicators of a read: the readers, one of each host, and the ranks of this host."""
 
-    def __init__(self, comm: Ranks) -> None:
+    def __init__(self, comm: Ranks, source: str) -> None:
+        """Make them.
+
+        Raises:
+            SourceError: ranks of a host give different sources.
+        """
         self._comm = comm
-        places = [each.host for each in exchanged(comm, Place(host()))]
+        told = exchanged(comm, Place(host(), _digest(source)))
+        places = [each.host for each in told]
         first = {place: places.index(place) for place in places}
+        for rank, each in enumerate(told):
+            if each.source and told[first[each.host]].source not in (b"", each.source):
+                _refuse(comm, source, first[each.host], rank)
         self.readers = comm.create(sorted(first.values()))
         self.near = comm.split(first[places[comm.rank]])
 
@@ -179,11 +200,27 @@ class _Teams:
             self._comm.revoke()
 
 
+def _digest(source: str) -> bytes:
+    """Return a digest by which ranks of a host compare their sources: of a path, wherever links lead."""
+    with suppress(OSError, ValueError):
+        source = source if "://" in source or not source else os.path.realpath(source)
+    return sha256(os.fsencode(source)).digest() if source else b""
+
+
+def _refuse(comm: Ranks, source: str, first: int, other: int) -> NoReturn:
+    """Raise the error of two ranks of a host with different sources, on all ranks alike."""
+    told = exchanged(comm, Given(brief(name_for_people(source)), _hostname()))
+    given = told[first], told[other]
+    reason = f"rank {comm.members[first]}, which reads for this host, gives {brief(given[0].source)}"
+    raise SourceError(brief(given[1].source), reason, brief(given[1].host), comm.members[other])
+
+
 class _Read:
     """State of a read on this rank, which outlives the loss of other ranks."""
 
     def __init__(self, source: str, requests: Requests, room: Room, opened: Source | None = None) -> None:
-        self._name, self._requests, self._room = source, requests, room
+        self._name = source if opened is None else ""
+        self._requests, self._room = requests, room
         self._shown = brief(name_for_people(source))
         self._source = opened
         self._result: tuple[Array, memoryview, bool] | None = None
@@ -195,10 +232,10 @@ class _Read:
 
     def run(self, comm: Ranks) -> Array:
         """Take all steps; after the loss of a rank each does the rest of its work."""
-        with _Teams(comm) as teams:
+        with _Teams(comm, self._name) as teams:
             standings: list[Standing] = []
             if teams.readers is not None:
-                standings = exchanged(teams.readers, self._standing())
+                standings = exchanged(teams.readers, self._standing(comm))
             opened = announced(comm, 0, Outcome, lambda: self._opened(teams.readers, standings))
             self._raise(opened)
             self._make_room(comm, opened.size)
@@ -238,13 +275,13 @@ class _Read:
 
     # The source.
 
-    def _standing(self) -> Standing:
+    def _standing(self, comm: Ranks) -> Standing:
         """Open the source, and return how this host sees it."""
         there = tuple(place for each in self._there for place in each)
         size, version, error, missing = 0, b"", "", False
         try:
             if self._source is None:
-                self._source = tried(lambda: open_source(self._name))
+                self._source = tried(comm, lambda: open_source(self._name))
             size, version = self._source.size, self._source.version.encode()[: records.LONGEST]
         except Trouble as trouble:
             error, missing = brief(trouble.reason), isinstance(trouble, Missing)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -22,9 +22,11 @@ from ringcast._util.dataclass import dataclass
 from ringcast._util.optional import how_to_install
 from ringcast._util.safe_text import safe_text
 from ringcast.collectives.rows import even
-from ringcast.errors import ArgumentError, SourceChanged, SourceError
+from ringcast.errors import ArgumentError, RingcastError, SourceChanged, SourceError
 from ringcast.ops import Array
-from ringcast.transfer.records import LONGEST, Ranks, announced, brief, exchanged
+from ringcast.transfer import records
+from ringcast.transfer.records import LONGEST, announced, brief, exchanged
+from ringcast.transfer.sources import tries
 from ringcast.transfer.sources.base import (
     Busy,
     Changed,
@@ -110,6 +112,10 @@ class Items:
         return [(self.start + (column * self.shape[0] + first) * size, (stop - first) * size) for column in columns]
 
 
+class Ranks(records.Ranks, tries.Ranks, Protocol):
+    """The part of a communicator by which rows are read."""
+
+
 def read_rows(
     comm: Ranks,
     source: str,
@@ -130,7 +136,7 @@ def read_rows(
         ArgumentError: the counts are others than the file's rows, on all ranks alike.
         SourceError: a rank cannot read its rows; all ranks raise it.
     """
-    shown, opened, rank = brief(name_for_people(source)), _Opened(source), comm.members[comm.rank]
+    shown, opened, rank = brief(name_for_people(source)), _Opened(comm, source), comm.members[comm.rank]
     result, wrong = None, None
     with closing(opened):
         table = announced(comm, 0, Table, lambda: _table(opened, raw=items is not None))
@@ -170,8 +176,8 @@ def _check(rank: int, counts: Sequence[int], size: int, rows: int) -> None:
 class _Opened:
     """The source of this rank, which is opened when it is first needed, and a connection to it."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, comm: Ranks, name: str) -> None:
+        self._comm, self.name = comm, name
         self._source: Source | None = None
         self._connection: Connection | None = None
 
@@ -183,7 +189,7 @@ class _Opened:
             Trouble: it cannot be opened.
         """
         if self._source is None:
-            self._source = tried(lambda: open_source(self.name))
+            self._source = tried(self._comm, lambda: open_source(self.name))
         return self._source
 
     def read(self, start: int, into: memoryview) -> None:
@@ -203,7 +209,7 @@ class _Opened:
                 done += length
 
         self._connection = self._connection or source.connect()
-        tried(read, lambda: done)
+        tried(self._comm, read, lambda: done)
 
     def close(self) -> None:
         for each in self._connection, self._source:
@@ -230,6 +236,8 @@ def _table(opened: _Opened, *, raw: bool) -> Table:
             return Table(kind, *facts, _parquet(opened).metadata.num_rows, host=host)
         found = _npy(bytes(head))
         return Table(kind, *facts, found.shape[0], bytes(head[: found.start]), host=host)
+    except RingcastError:
+        raise
     except Exception as error:  # as of pyarrow: the others wait for the record
         return Table(error=_reason(error), source=brief(name_for_people(opened.name)), host=host)
 
@@ -286,6 +294,8 @@ def _read(
                 opened.read(start, memory[at : at + length])
                 at += length
         source.check()
+    except RingcastError:
+        raise
     except Exception as error:  # as of pyarrow, or no memory: the others wait for the record
         where = segment if isinstance(error, Interrupted | Busy | Changed) else ()
         changed = isinstance(error, Changed)

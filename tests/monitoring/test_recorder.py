@@ -323,6 +323,19 @@ def test_a_rank_that_raised_says_so_and_not_only_that_it_left() -> None:
     assert line.startswith("rank 0: raised KeyError after #1 allreduce")
 
 
+def test_an_error_of_a_call_that_makes_others_has_its_traceback_and_no_line() -> None:
+    memory = Recorder(0, 1)
+    site = "/lib/ringcast/transfer/records.py", 210
+    memory.begin(op := operation(1, site=site), encoded(CALL))
+    raised = {0: "SourceError"}
+    (line,) = flight_record.summary([decode(memory.image())], raised=raised)
+    assert line.startswith("rank 0: in #1 allreduce")
+    memory.done(op)
+    flights = [decode(memory.image())]
+    assert flight_record.summary(flights, raised=raised) == []
+    assert len(flight_record.summary(flights)) == 1
+
+
 def test_the_state_of_a_rank_follows_from_its_record_and_its_process() -> None:
     running, starting = flights_of(2, -1)
     assert running is not None

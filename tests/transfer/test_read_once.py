@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast import ArgumentError, Communicator, SourceChanged, SourceError, TransferError
-from ringcast.transfer import rounds
+from ringcast import ArgumentError, Communicator, JobAborted, RunFailed, SourceChanged, SourceError, TransferError
+from ringcast.transfer import read_once, rounds
 from ringcast.transfer.ranges import Ranges
 from ringcast.transfer.rounds import Rounds
 from ringcast.transfer.sources import tries
+from ringcast.transfer.sources.opening import open_source
 from support.cases import each
 from support.reads import alike, named_hosts, on_host, read
 from support.store import Handler, Store, store
@@ -143,6 +144,28 @@ def test_copies_on_each_host_are_recognised(tmp_path: Path) -> None:
     error = alike(read("abc", lambda rank: str(tmp_path / "abc"[rank])))
     assert isinstance(error, SourceChanged)
     assert (error.host, error.rank) == ("b", 1)
+
+
+@each("ranks", [(1, 2), (0, 3), (2, 2)])
+def test_ranks_of_a_host_that_give_different_files_are_named(ranks: tuple[int, int]) -> None:
+    """Ranks 0 and 1 are on one host, 2 and 3 on another; the first one that differs from the reader is named."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in "ab":
+            Path(folder, name).write_bytes(DATA)
+        results = read("ccdd", lambda rank: f"{folder}/{'b' if rank in ranks else 'a'}")
+        wrong = 1 if (0 in ranks) != (1 in ranks) else 3
+        names = ["b" if rank in ranks else "a" for rank in (wrong, wrong - 1)]
+    error = alike(results)
+    assert isinstance(error, SourceError)
+    assert (error.source, error.rank, error.host) == (f"{folder}/{names[0]}", wrong, "cd"[wrong // 2])
+    assert f"rank {wrong - 1}, which reads for this host, gives {folder}/{names[1]}" in str(error)
+
+
+def test_ranks_of_a_host_may_name_the_same_file_in_several_ways(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(DATA)
+    (tmp_path / "link").symlink_to("file")
+    names = [f"{tmp_path}/file", f"{tmp_path}/link", f"{tmp_path}/./link"]
+    assert digests(read("aaa", lambda rank: names[rank])) == {sha256(DATA).hexdigest()}
 
 
 def test_a_file_that_no_host_has_is_an_error(tmp_path: Path) -> None:
@@ -310,6 +333,39 @@ def test_a_pause_concerns_all_hosts(served: Store) -> None:
     assert digests(read("abc", served.root)) == {sha256(DATA).hexdigest()}
     gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
     assert max(gaps) > 0.7
+
+
+def test_a_rank_that_waits_for_a_server_hears_at_once_that_another_one_has_failed(
+    served: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has asked for a pause of 300 seconds."""
+    refused = threading.Event()
+
+    def refuse(handler: Handler, *_: int) -> bool:
+        handler.refuse(429, "300")
+        refused.set()
+        return True
+
+    def broken(name: str) -> Any:
+        if name.endswith("/broken"):
+            refused.wait()
+            raise ZeroDivisionError
+        return open_source(name)
+
+    served.faults.append(refuse)
+    monkeypatch.setattr(read_once, "open_source", broken)
+
+    heard: list[int] = []
+
+    def work(comm: Communicator) -> None:
+        with on_host("ab"[comm.rank]), pytest.raises(ZeroDivisionError if comm.rank else JobAborted) as caught:
+            comm.read_file(f"{served.root}/{'broken' if comm.rank else 'x'}")
+        heard.append(comm.rank)
+        raise caught.value
+
+    with named_hosts(), pytest.raises(RunFailed, match="ZeroDivisionError"):
+        ringcast.run(work, 2, backend="threads")
+    assert heard == [1, 0]
 
 
 def test_hosts_share_in_the_reading(served: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast import ArgumentError, Communicator, RingcastError, SourceChanged, SourceError
+from ringcast import ArgumentError, Communicator, JobAborted, RingcastError, RunFailed, SourceChanged, SourceError
 from ringcast.transfer.sources import tries
 from support import needs
 from support.cases import each
@@ -197,6 +198,32 @@ def test_a_server_that_fails_now_and_then_is_asked_again(name: str, monkeypatch:
     with store(saved(array)) as served:
         served.faults += [busy if name == "busy" else broken] * 3
         assert np.array_equal(np.concatenate(read(2, f"{served.root}/rows.npy")), array)
+
+
+def test_a_rank_that_waits_for_a_server_hears_at_once_that_another_one_has_failed() -> None:
+    """The server has asked for a pause of 300 seconds."""
+    heard: list[int] = []
+
+    def work(comm: Communicator) -> None:
+        if comm.rank:
+            refused.wait()
+            raise ZeroDivisionError
+        with pytest.raises(JobAborted):
+            comm.read_rows(f"{served.root}/rows.npy")
+        heard.append(comm.rank)
+
+    refused = threading.Event()
+
+    def refuse(handler: Handler, *_: int) -> bool:
+        handler.refuse(429, "300")
+        refused.set()
+        return True
+
+    with store(b"") as served:
+        served.always = refuse
+        with pytest.raises(RunFailed, match="ZeroDivisionError"):
+            ringcast.run(work, 2, backend="threads")
+    assert heard == [0]
 
 
 def test_a_server_that_always_fails_is_named_with_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
