@@ -42,8 +42,9 @@ def test_a_page_without_the_table_is_an_error() -> None:
         BENCH.HOSTS.rows("| bytes | ringcast |\n|---|---|\n| 1 kB | 1 |\n")
 
 
-def test_the_drawing_of_copies_is_of_the_table_that_the_page_has() -> None:
-    copying = SimpleNamespace(**runpy.run_path(str(ROOT / "docs/figures/make_copying.py")))
-    page = copying.PAGE.read_text()
-    assert copying.digest(page) in copying.DRAWING.read_text(), "python docs/figures/make_copying.py"
-    assert f"../figures/{copying.DRAWING.name}" in page
+@pytest.mark.parametrize("name", ["make_copying", "make_read_once"])
+def test_a_drawing_is_of_the_table_that_its_page_has(name: str) -> None:
+    drawn = SimpleNamespace(**runpy.run_path(str(ROOT / f"docs/figures/{name}.py")))
+    page = drawn.PAGE.read_text()
+    assert drawn.digest(page) in drawn.DRAWING.read_text(), f"python docs/figures/{name}.py"
+    assert f"../figures/{drawn.DRAWING.name}" in page
