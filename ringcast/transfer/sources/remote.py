@@ -20,7 +20,7 @@ _VERSIONS = (  # fields of `info` that change with the content, by the names tha
     *("ETag", "etag", "e_tag", "md5Hash", "content_md5", "checksum", "generation", "blob_id", "oid", "version_id"),
     *("LastModified", "last_modified", "mtime", "modified", "updated", "created"),
 )
-_PIECES = 1 << 20, 8 << 20  # bytes of a piece, which ends when all of them have come
+_PIECES = 1 << 20, 4 << 20  # bytes of a piece, which ends when all of them have come; each connection has one in memory
 _SOON, _LATE = 0.2, 1.0  # seconds of a piece after which the next one is longer or shorter
 _REFUSALS = HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE  # the latter is "SlowDown" of S3
 _MOST_CAUSES = 8  # errors of a chain that are looked at
