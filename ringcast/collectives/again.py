@@ -17,8 +17,10 @@ import numpy as np
 from ringcast.collectives.stage import PLANS_KEPT, Choice, Group, StagePlan
 from ringcast.engine import direct
 from ringcast.engine.execute import Result, Steps, execute
+from ringcast.engine.predicted import Predicted, ended
 from ringcast.engine.program import OWN, Program
 from ringcast.engine.slots import ArraySlots, Memory
+from ringcast.engine.task import Task
 from ringcast.ops import Array, Op
 from ringcast.protocol.operations import Operation
 from ringcast.schedules.schedule import Step
@@ -45,6 +47,21 @@ class Again:
         """Make the call; return its result, or the `Rest`, or UNMADE if it needs the general way."""
         raise NotImplementedError
 
+    def started(
+        self,
+        site: Site,  # noqa: ARG002
+        value: Any,  # noqa: ARG002
+        out: Any,  # noqa: ARG002
+        steps: Steps[Any],  # noqa: ARG002
+        *,
+        silent: bool = False,  # noqa: ARG002
+    ) -> Task[Any] | None:
+        """Begin the call in place of its steps; return None, and nothing is begun, if it needs these.
+
+        A `silent` call has no result beside `out`.
+        """
+        return None
+
     def _begin(self, site: Site, after: Operation | None = None) -> Operation | None:
         """Return the operation of the call, which nothing knows of yet; None if the call needs the general way.
 
@@ -52,7 +69,7 @@ class Again:
         """
         group, stage = self._group, self._stage
         endpoint = group.endpoint
-        if group.observe or group.on_stage or (lanes := direct.free_lanes(endpoint)) is None:
+        if group.observe or group.on_stage or endpoint.predicted or (lanes := direct.free_lanes(endpoint)) is None:
             return None
         op = endpoint.protocol.next_call(
             lanes, group.context, stage.call, site, granted=stage.granted, align=self._align, after=after
@@ -104,6 +121,22 @@ class OnProgram(Again):
             return UNMADE
         op = self._begin(site)
         return UNMADE if op is None else self.run(op, value, out)
+
+    def started(self, site: Site, value: Any, out: Any, steps: Steps[Any], *, silent: bool = False) -> Task[Any] | None:
+        if self._program.offers or (out is not None and not self._takes(out)) or (op := self._begin(site)) is None:
+            return None
+        places, slots, data, out = self._laid(out)
+        if places.source is not None:
+            places.source[...] = value
+        begun = _Begun(self, op, places, slots, data, out, steps, silent)
+        endpoint, found = self._group.endpoint, begun.play(0.0)
+        if isinstance(found, tuple):
+            return ended(endpoint, steps, site, found[0])
+        return Predicted(endpoint, begun.rest() if found is None else found, site, begun.play)
+
+    def _laid(self, out: Array | None) -> tuple[Places, Memory, Array | None, Array | None]:
+        """Return where the data of a call are: places, slots, memory that the program has not, and the result."""
+        raise NotImplementedError
 
     def _played(
         self, op: Operation, value: Any, out: Array | None, places: Places, slots: Memory, data: Array | None = None
@@ -171,6 +204,10 @@ class OnArray(OnProgram):
         super().__init__(group, stage, steps, program, op, inside.room)
         slots = slots.on(program.data, *program.scratch) if isinstance(slots, ArraySlots) else slots
         self.run = partial(self._played, places=inside, slots=slots)
+        self._inside, self._slots = inside, slots
+
+    def _laid(self, out: Array | None) -> tuple[Places, Memory, Array | None, Array | None]:
+        return self._inside, self._slots, None, out
 
 
 class InPlace(OnProgram):
@@ -191,11 +228,15 @@ class InPlace(OnProgram):
         self.run = self._run
 
     def _run(self, op: Operation, value: Any, out: Array | None) -> Any:
+        places, slots, data, whole = self._laid(out)
+        return self._played(op, value, whole, places, slots, data)
+
+    def _laid(self, out: Array | None) -> tuple[Places, Memory, Array | None, Array | None]:
         assert self._room is not None, "there is a result"
         whole = np.empty(*self._room) if out is None else out
         data = whole.reshape(-1)
         slots = self._slots.on(data, *self._program.scratch)
-        return self._played(op, value, whole, self._places(data)._replace(result=None), slots, data)
+        return self._places(data)._replace(result=None), slots, data, whole
 
 
 class OnItems(OnProgram):
@@ -216,6 +257,52 @@ class OnItems(OnProgram):
         return self._played(op, None, out, Places(), self._slots.on(value, *self._program.scratch), value)
 
 
+class _Begun:
+    """A call on a program that offers nothing, and goes on when the program waits for it."""
+
+    def __init__(
+        self,
+        again: OnProgram,
+        op: Operation,
+        places: Places,
+        slots: Memory,
+        data: Array | None,
+        out: Array | None,
+        steps: Steps[Any],
+        silent: bool,
+    ) -> None:
+        self._again, self._op, self._places, self._slots, self._data, self._out = again, op, places, slots, data, out
+        self._replaced, self._silent = steps, silent
+        self._code = -1  # the place in the program
+
+    def play(self, patience: float) -> tuple[Any] | Steps[Any] | None:
+        """Go on, as `engine.predicted.Predicted`."""
+        again, op, program = self._again, self._op, self._again._program
+        endpoint = again._group.endpoint
+        lane = endpoint.programs.lane
+        try:
+            self._code = direct.run_on(endpoint, lane, program, op, self._data, patience, self._code)
+        except BaseException as error:
+            self._replaced.close()
+            return again._failed(op, error)
+        if self._code < 2 * len(program.moves):
+            return None
+        again._over(op)
+        self._replaced.close()
+        result = again._result(self._places, self._out)
+        return (None if self._silent else result,)
+
+    def rest(self) -> Steps[Any]:
+        """Run the rest of the call in the engine."""
+        again, op = self._again, self._op
+        try:
+            end = direct.end_at(again._program, op, self._code, {})
+            result = yield from again._finished(op, self._slots, end, self._places, self._out)
+            return None if self._silent else result
+        finally:
+            self._replaced.close()
+
+
 class Counted(OnArray):
     """A call in which the ranks first exchange their numbers of rows: its program does that, another one the rest."""
 
@@ -223,6 +310,9 @@ class Counted(OnArray):
         super().__init__(*program)
         self._key = key  # with the rows of all ranks at its end, it is the key of the second stage
         self._general = general  # returns the steps of that for a value and these rows
+
+    def started(self, *_: Any, **__: Any) -> None:
+        """Return None: after its first stage there is another one."""
 
     def make(self, site: Site, value: Any, out: Any) -> Any:
         if out is not None or (op := self._begin(site)) is None:

@@ -316,7 +316,9 @@ def run_schedule(
     slots = memory(schedule)
     end: direct.End | None = direct.START
     if group.observe is None and not schedule.concurrent and (programs := direct.predictable(endpoint, op)):
-        end = direct.run(endpoint, programs, todo, slots, op)
+        assert endpoint.running is not None, "the stage is one of a call"
+        patience = None if endpoint.running.blocks else 0.0
+        end = direct.run(endpoint, programs, todo, slots, op, patience)
     if end is not None:
         steps = execute(todo, slots, op, concurrent=schedule.concurrent, **end._asdict())
         if group.observe is not None:

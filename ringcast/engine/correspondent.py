@@ -35,10 +35,14 @@ class Correspondent:
         self._context, self._call, self._fingerprint = context, call, call.fingerprint
         self._operation = self._made()  # of the next call, again and again: nothing keeps it if all is as predicted
 
-    def lane(self, tag: int | None = None) -> Lane | None:
+    def lane(self, tag: int | None = None, *, in_turn: bool = False) -> Lane | None:
         """Return the lane by which a message may go to this rank, or, with a tag or ANY, come from it; None: by none
         now.
+
+        Messages that earlier requests receive come first, unless it is known that this one is `in_turn`.
         """
+        if tag is not None and self.endpoint.predicted and not in_turn:
+            return None
         lanes = free_lanes(self.endpoint)
         return None if lanes is None else self.endpoint.protocol.message_lane(self._context, self.peer, lanes, tag)
 
@@ -75,9 +79,20 @@ class Correspondent:
         self.endpoint.recorder.begin(op, record)
         return op
 
-    def look(self, lane: Lane, tag: int, joined: int = FRAMES) -> bytes | None:
-        """Return the next message of this rank, as `Lane.look`, if it is as predicted; waits for PATIENCE."""
-        return lane.look(self.peer, self._context, tag, self._fingerprint, joined, direct.PATIENCE)
+    def begin_request(self, record: bytes, site: Site) -> Operation:
+        """Return the operation of a request, as `begin`; it is the request's own."""
+        op, self._operation = self._operation, self._made()
+        op.site = site
+        self.endpoint.recorder.begin(op, record)
+        return op
+
+    def look(self, lane: Lane, tag: int, joined: int = FRAMES, patience: float | None = None) -> bytes | None:
+        """Return the next message of this rank, as `Lane.look`, if it is as predicted.
+
+        It waits for `patience` seconds; None: for PATIENCE.
+        """
+        patience = direct.PATIENCE if patience is None else patience
+        return lane.look(self.peer, self._context, tag, self._fingerprint, joined, patience)
 
     def fetch(self, lane: Lane, memory: Any) -> bool:
         """Receive the offer that `look` has returned, its last frame in memory of this size; False if that fails."""

@@ -38,7 +38,7 @@ START = End(0, None, {})
 
 def free_lanes(endpoint: Endpoint) -> Lanes | None:
     """Return the lanes of a rank if nothing of its own is under way, and the next call would not raise at once."""
-    if endpoint.shared or endpoint.requests or endpoint.gate.pending or endpoint.transport.unsent:
+    if endpoint.shared or endpoint.waiting or endpoint.gate.pending or endpoint.transport.unsent:
         return None
     if endpoint.closed or endpoint.torn or endpoint.dropped or endpoint.playing is not None:
         return None
@@ -55,34 +55,69 @@ def predictable(endpoint: Endpoint, op: Operation) -> Programs | None:
     return None if lane is None else endpoint.programs
 
 
-def run(endpoint: Endpoint, programs: Programs, steps: Sequence[Step], memory: Memory, op: Operation) -> End | None:
+def run(
+    endpoint: Endpoint,
+    programs: Programs,
+    steps: Sequence[Step],
+    memory: Memory,
+    op: Operation,
+    patience: float | None = None,
+) -> End | None:
     """Run steps as far as messages come as predicted; None: all are over.
+
+    Each may take `patience` seconds to come; None: PATIENCE.
 
     Raises:
         BaseException: of an operator; the message counts as received.
     """
     if isinstance(memory, ArraySlots) and (flat := programs.find(steps, memory, granted=op.granted)) is not None:
         flat.load(memory)
-        end = run_flat(endpoint, programs.lane, flat, op, memory.data)
+        end = run_flat(endpoint, programs.lane, flat, op, memory.data, patience)
         flat.store(memory, scratch=end is not None)
         return end
-    return START if op.granted else _run(programs.lane, steps, memory, op)
+    return START if op.granted else _run(programs.lane, steps, memory, op, patience)
 
 
-def run_flat(endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Array | None = None) -> End | None:
+def run_flat(
+    endpoint: Endpoint,
+    lane: Lane,
+    flat: Program,
+    op: Operation,
+    data: Array | None = None,
+    patience: float | None = None,
+) -> End | None:
     """Run a program, as `run`; on `data`, if it has none of its own."""
+    patience = PATIENCE if patience is None else patience
     op.rounds, whole = len(flat.moves), 2 * len(flat.moves)
     code, given, lent = 0, () if flat.data is not None else flat.bound(data), dict[Send, Slots]()
     hand_over = partial(_lend, endpoint, lane, flat, op, data, lent) if flat.offers else _nothing
     endpoint.playing = hand_over
     try:
-        code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, PATIENCE, *given)
+        code = lane.run(flat.prepared, op.context, op.number, op.fingerprint, patience, *given)
     finally:
         endpoint.playing = None
         if code != whole:
             hand_over()
     if code == whole:
         return None
+    return end_at(flat, op, code, lent)
+
+
+def run_on(
+    endpoint: Endpoint, lane: Lane, flat: Program, op: Operation, data: Array | None, patience: float, code: int
+) -> int:
+    """Run a program that offers nothing on from the place `code`, and return the next one (`Lane.run`)."""
+    op.rounds = len(flat.moves)
+    bytes_, calls = (None, None) if flat.data is not None else flat.bound(data)
+    endpoint.playing = _nothing
+    try:
+        return lane.run(flat.prepared, op.context, op.number, op.fingerprint, patience, bytes_, calls, code)
+    finally:
+        endpoint.playing = None
+
+
+def end_at(flat: Program, op: Operation, code: int, lent: Mapping[Send, Slots]) -> End:
+    """Return where the engine goes on with a program that has ended with `code`; the operation counts its messages."""
     end = End(code >> 1, code & 1 == 1, lent) if code >= 0 else End(-1 - code, None, lent)
     sent, received = passed(flat.moves[: end.first + 1], code if code >= 0 else 2 * end.first)
     op.sent.update(sent)
@@ -103,7 +138,8 @@ def _lend(
         lent[endpoint.protocol.lent(op, peer, ordinal, transfer, frames)] = slots
 
 
-def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> End | None:
+def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation, patience: float | None) -> End | None:
+    patience = PATIENCE if patience is None else patience
     context, number, fingerprint = op.context, op.number, op.fingerprint
     op.rounds = len(steps)
     for op.round, step in enumerate(steps):
@@ -121,7 +157,7 @@ def _run(lane: Lane, steps: Sequence[Step], memory: Memory, op: Operation) -> En
         if (peer := step.recv_from) is not None:
             buffer, ordinal = memory.receive_buffer(step), op.received.get(peer, 0)
             total = ANY_SIZE if buffer.total is None else buffer.total
-            data = lane.take(peer, context, number, ordinal, fingerprint, total, PATIENCE)
+            data = lane.take(peer, context, number, ordinal, fingerprint, total, patience)
             if data is None:
                 return End(op.round, True, {})
             op.received[peer] = ordinal + 1

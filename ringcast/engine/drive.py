@@ -8,6 +8,7 @@ from typing import Any
 
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Result, Steps
+from ringcast.engine.predicted import are_done
 from ringcast.engine.task import Task, begin
 from ringcast.errors import CollectiveTimeout
 from ringcast.protocol.operations import Operation
@@ -61,7 +62,7 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
     """
     with endpoint.gate:
         until = None if timeout is None else endpoint.transport.clock() + timeout
-        task = begin(endpoint, steps, site)
+        task = begin(endpoint, steps, site, blocks=True)
         if not task.done:
             _make_progress(endpoint, deadlines(endpoint, [task], timeout))
         if endpoint.transport.unsent and task.error is None:  # an error is raised at once
@@ -77,7 +78,8 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
     """
     with endpoint.gate:
         until = None if timeout is None else endpoint.transport.clock() + timeout
-        _make_progress(endpoint, deadlines(endpoint, tasks, timeout, every))
+        if not (every and endpoint.predicted and are_done(endpoint, tasks, timeout)):
+            _make_progress(endpoint, deadlines(endpoint, tasks, timeout, every))
         if endpoint.transport.unsent and all(task.error is None for task in tasks):
             endpoint.deliver(until)
 

@@ -74,6 +74,7 @@ class Runnable(Interface):
     """A call under way."""
 
     site: Site  # its file and line in the program
+    blocks: bool  # whether its caller has nothing to do until it is done
     operation: Operation | None  # of its stage under way, or of the last one
 
     def last_in(self, context: int) -> Operation | None:
@@ -110,6 +111,8 @@ class Endpoint:
         self.unanswered = UnansweredErrors()
         self.ready: deque[Runnable] = deque()  # calls that can go on
         self.running: Runnable | None = None  # the call whose steps run now
+        self.waiting: set[Runnable] = set()  # calls that wait for others
+        self.predicted: deque[Runnable] = deque()  # calls that have begun by prediction, in this order
         # While a call runs by prediction, with code of the program in it: hands over what that has lent. Another call
         # within it needs the engine, which awaits that as well.
         self.playing: Callable[[], object] | None = None
@@ -136,6 +139,8 @@ class Endpoint:
         Raises:
             RingcastError: see `Protocol.begin`.
         """
+        if self.predicted:
+            self.hand_over()
         run = self.running
         assert run is not None, "operations are begun by the steps of a call"
         begin, last = self.protocol.begin, run.operation
@@ -152,6 +157,11 @@ class Endpoint:
         self.recorder.begin(op, record)
         return op
 
+    def hand_over(self) -> None:
+        """Go on in the engine with the calls that have begun by prediction."""
+        while self.predicted:
+            self.predicted.popleft().advance()
+
     def adopt(self, op: Operation) -> None:
         """Go on with an operation that is recorded, but not begun: the stage of the call whose steps run now."""
         assert self.running is not None, "the rest of a call is a call"
@@ -167,6 +177,7 @@ class Endpoint:
 
     def begin_ballot(self, ballot: Ballot, record: bytes) -> None:
         """Begin to wait for the decision on a vote: the next stage of the call whose steps run now."""
+        self.hand_over()
         run = self.running
         assert run is not None, "ballots are begun by the steps of a call"
         run.operation = ballot
@@ -248,6 +259,8 @@ class Endpoint:
         """
         if self.playing is not None:
             self.playing()
+        if self.predicted:
+            self.hand_over()
         if self.ready:  # of a message of this rank to itself
             deadline = self.transport.clock()
         gate = self.gate
@@ -417,6 +430,7 @@ class Endpoint:
             CollectiveMismatch: a message that came after the last call shows that some call was not the same.
             RingcastError: the `mistake`.
         """
+        self.hand_over()
         self.closed = True
         self.gate = self.gate.left()
         if not self.torn:

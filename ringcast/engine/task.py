@@ -22,13 +22,15 @@ from ringcast.wire.header import P2P
 EXPLANATION = 0.1  # seconds that the other side of a mismatch has to send its call
 
 
-def begin(endpoint: Endpoint, steps: Steps[Result], site: Site = NOWHERE) -> Task[Result]:
+def begin(endpoint: Endpoint, steps: Steps[Result], site: Site = NOWHERE, *, blocks: bool = False) -> Task[Result]:
     """Begin a call, whose place in the program is `site`, and return it while it is under way, or done.
+
+    If it `blocks`, the caller has nothing to do until it is done, so that its steps may wait for messages.
 
     Raises:
         BaseException: an error before anything was begun, as of an argument, or of a communicator that was given up.
     """
-    task = Task(endpoint, steps, site)
+    task = Task(endpoint, steps, site, blocks=blocks)
     task.advance()
     if task.error is not None and task.operation is None:
         raise task.error
@@ -40,16 +42,17 @@ class Task(Generic[Result]):
 
     Attributes:
         site: file and line of the program that made the call.
+        blocks: see `begin`.
         operation: of the stage under way, or the last one; None before the first.
         done: whether the result is there, or an error.
         error: the error that has ended it.
         patience: until when, on the transport's clock, the other side of a mismatch may still send its call.
     """
 
-    __slots__ = ("_result", "_stages", "_steps", "done", "endpoint", "error", "operation", "patience", "site")
+    __slots__ = ("_result", "_stages", "_steps", "blocks", "done", "endpoint", "error", "operation", "patience", "site")
 
-    def __init__(self, endpoint: Endpoint, steps: Steps[Result], site: Site) -> None:
-        self.endpoint, self._steps, self.site = endpoint, steps, site
+    def __init__(self, endpoint: Endpoint, steps: Steps[Result], site: Site, *, blocks: bool = False) -> None:
+        self.endpoint, self._steps, self.site, self.blocks = endpoint, steps, site, blocks
         self.operation: Operation | None = None
         self._stages: dict[int, Operation] = {}  # the last ones in each communicator, of a call that uses several
         self.done = False
@@ -89,6 +92,7 @@ class Task(Generic[Result]):
         """
         endpoint, op = self.endpoint, self.operation
         outer, endpoint.running = endpoint.running, self
+        endpoint.waiting.discard(self)
         try:
             while op is None or not (len(op.pending) > op.slack or op.error is not None):
                 exchange = next(self._steps)
@@ -97,13 +101,12 @@ class Task(Generic[Result]):
                     endpoint.post(exchange)
             if op.error is None:
                 op.on_ready = partial(endpoint.ready.append, self)  # kept no longer: a cycle would keep the result
+                endpoint.waiting.add(self)
             elif not self._awaits_explanation(op):
                 known = endpoint.protocol.error_of(op)
                 self.fail(op.error if known is None else known)
         except StopIteration as stop:
-            self._result = stop.value
-            self.done = True  # after its result: another thread may look, without the lock
-            endpoint.ended += 1
+            self.end(stop.value)
             if self.operation is not None:
                 self.operation.close()
             for stage in self._stages.values():
@@ -115,6 +118,12 @@ class Task(Generic[Result]):
         finally:
             endpoint.running = outer
 
+    def end(self, result: Result) -> None:
+        """End with a result."""
+        self._result = result
+        self.done = True  # after its result: another thread may look, without the lock
+        self.endpoint.ended += 1
+
     def fail(self, error: BaseException) -> None:
         """End with `error`: the peers of the operation are refused, and the communicator is given up.
 
@@ -122,6 +131,7 @@ class Task(Generic[Result]):
         """
         self.error = error
         self.done = True  # after its error
+        self.endpoint.waiting.discard(self)
         self.endpoint.failures += 1
         self.endpoint.ended += 1
         self._steps.close()
@@ -138,6 +148,7 @@ class Task(Generic[Result]):
         if self.done or op is None or op.error is not None or not self.endpoint.protocol.cancel(op):
             return False
         op.on_ready = None
+        self.endpoint.waiting.discard(self)
         self._steps.close()
         self.error = UsageError(f"rank {self.endpoint.rank}: wait for a receive that another thread has cancelled")
         self.done = True

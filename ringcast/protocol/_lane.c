@@ -1036,17 +1036,18 @@ static int received(Lane *self, const Move *move, const Memory *memory, const Na
     return 1;
 }
 
+/* Run the moves behind the first `passed` / 2, and of the next one all that is not over (see `run`); -1: all moves. */
 static PyObject *play(Lane *self, const Program *program, const Memory *memory, const Name *call, PyObject *calls,
-                      double patience)
+                      double patience, Py_ssize_t passed)
 {
     self->offered = self->handed = 0;
-    for (Py_ssize_t i = 0; i < program->count; i++) {
+    for (Py_ssize_t i = passed < 0 ? 0 : passed >> 1; i < program->count; i++, passed = -1) {
         const Move *move = &program->moves[i];
-        if (move->settles && !settle(self, call, patience))
+        if (passed < 0 && move->settles && !settle(self, call, patience))
             return PyLong_FromSsize_t(-1 - i);
-        if (!make_calls(calls ? PyTuple_GetItem(calls, 2 * i) : move->before))
+        if (passed < 0 && !make_calls(calls ? PyTuple_GetItem(calls, 2 * i) : move->before))
             return NULL;
-        if (self->handed || !sent(self, move, memory, call, i))
+        if (self->handed || !((passed >= 0 && passed & 1) || sent(self, move, memory, call, i)))
             return PyLong_FromSsize_t(2 * i);
         if (!received(self, move, memory, call, patience))
             return PyLong_FromSsize_t(2 * i + 1);
@@ -1058,20 +1059,24 @@ static PyObject *play(Lane *self, const Program *program, const Memory *memory, 
     return PyLong_FromSsize_t(settle(self, call, patience) ? 2 * program->count : -1 - program->count);
 }
 
-/* run(program, context, number, fingerprint, patience, data = None, calls = None) */
+/* run(program, context, number, fingerprint, patience, data = None, calls = None, passed = -1) */
 static PyObject *lane_run(Lane *self, PyObject *const *args, Py_ssize_t count)
 {
     uint64_t n[3];
-    if ((count != 5 && count != 7) || !numbers(args + 1, n, 3))
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "5 arguments or 7, not %zd", count);
+    if (count < 5 || count == 6 || count > 8 || !numbers(args + 1, n, 3))
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "5, 7 or 8 arguments, not %zd", count);
     Program *program = PyCapsule_GetPointer(args[0], PROGRAM);
     double patience = PyFloat_AsDouble(args[4]);
+    Py_ssize_t passed = count == 8 ? PyLong_AsSsize_t(args[7]) : -1;
     if (!program || PyErr_Occurred())
         return NULL;
+    if (passed < -1 || passed > 2 * program->count)
+        return PyErr_Format(PyExc_ValueError, "no place in a program of %zd moves", program->count);
     Py_buffer data = {.len = 0};
     Memory memory = {.own = program->own.buf, .split = program->split};
-    PyObject *calls = count == 7 && args[6] != Py_None ? args[6] : NULL;
-    if (count == 7 && PyObject_GetBuffer(args[5], &data, program->writes ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0)
+    PyObject *calls = count >= 7 && args[6] != Py_None ? args[6] : NULL;
+    int given = count >= 7 && args[5] != Py_None;
+    if (given && PyObject_GetBuffer(args[5], &data, program->writes ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0)
         return NULL;
     memory.data = data.buf;
     PyObject *result = NULL;
@@ -1079,8 +1084,8 @@ static PyObject *lane_run(Lane *self, PyObject *const *args, Py_ssize_t count)
     if ((uint64_t)data.len < program->least || (calls && PyTuple_Size(calls) != 2 * program->count))
         PyErr_SetString(PyExc_ValueError, "data or calls that are not those of the program");
     else
-        result = play(self, program, &memory, &call, calls, patience);
-    if (count == 7)
+        result = play(self, program, &memory, &call, calls, patience, passed);
+    if (given)
         PyBuffer_Release(&data);
     return result;
 }

@@ -47,6 +47,7 @@ class Lane:
         patience: float,
         data: object = None,
         calls: object = None,
+        passed: int = -1,
         /,
     ) -> int: ...
     def offered(self) -> list[tuple[int, int]]: ...

@@ -122,11 +122,13 @@ class Lane(Protocol):
         patience: float,
         data: Any = None,
         calls: Sequence[tuple[Call, ...]] | None = None,
+        passed: int = -1,
         /,
     ) -> int:
         """Run a program as far as messages come as predicted; each wait takes `patience` seconds at most.
 
         With `data`, `calls` are the ones before and after each move, in this order, in place of its own; None: its own.
+        A program that offers nothing goes on where it ended with the result `passed`; -1: it begins.
 
         Returns 2 i + s: the first i moves are over, and of the next one the calls before it, and with s = 1 its send;
         or -1 - i: the first i moves are over, and the next one, or the end, waits for offers to be confirmed. A program
@@ -261,16 +263,22 @@ class PythonLane:
         patience: float,
         data: Any = None,
         calls: Sequence[tuple[Call, ...]] | None = None,  # noqa: ARG002 (as for `prepare`)
+        passed: int = -1,
         /,
     ) -> int:
         moves, memory = program
-        for i, (before, to, ordinal, pieces, source, arriving, places, after, *_, joined) in enumerate(moves):
-            for call, arguments, named in before:
-                call(*arguments, **named)
-            if to >= 0:
+        first = max(passed, 0) >> 1
+        for i, (before, to, ordinal, pieces, source, arriving, places, after, *_, joined) in enumerate(
+            moves[first:], first
+        ):
+            if passed < 0:
+                for call, arguments, named in before:
+                    call(*arguments, **named)
+            if to >= 0 and (passed < 0 or not passed & 1):
                 payload = b"".join([memory[at : at + size] for at, size in pieces]) if pieces else None
                 if not self.put(to, context, number, ordinal, fingerprint, payload, joined):
                     return 2 * i
+            passed = -1
             if source >= 0:
                 total = sum([size for _, size in places])
                 data = self.take(source, context, number, arriving, fingerprint, total, patience)

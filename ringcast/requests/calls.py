@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +17,12 @@ from ringcast.collectives.stage import Group
 from ringcast.engine.drive import drive
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.open_call import OpenCall
+from ringcast.engine.task import Task
 from ringcast.errors import FAILURES
 from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.requests.persistent import Persistent
-from ringcast.requests.request import Request
+from ringcast.requests.request import Request, Start
 from ringcast.wire.call import NOWHERE, Site
 
 UNKNOWN = object()  # is in no key
@@ -30,7 +33,7 @@ class Calls(Caller):
 
     def __init__(self, group: Group, timeout: float | None) -> None:
         super().__init__(group, timeout)
-        self._unmade = Unmade(_group=group)
+        self._unmade = Unbegun(_group=group)
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
         """Make the call that has the name of the calling method, and return its result."""
@@ -90,18 +93,29 @@ class Calls(Caller):
             self._raised(error, operation, site)
             raise
 
-    def _begin(self, operation: str, steps: Steps[Result], site: Site) -> Request[Result]:
-        """Begin the call of this name, and return a request for its result."""
+    def _begin(self, operation: str, make: Callable[[], Steps[Result]], site: Site) -> Request[Result]:
+        """Begin the call of this name, and return a request for its result; `make` returns its steps."""
         self._enter(operation)
+        steps, start = self._open(make)
         call = OpenCall(operation, site, steps, self._group.context)
         request: Request[Result] = Request(self, call)
-        request._begin(call)
+        request._begin(call, start)
         return request
 
-    def _prepare(self, operation: str, steps: Steps[Result], site: Site) -> Persistent[Result]:
+    def _prepare(self, operation: str, make: Callable[[], Steps[Result]], site: Site) -> Persistent[Result]:
         """Check the arguments of the call of this name, and return it to be started."""
         self._enter(operation)
-        return Persistent(self, steps, operation, site)
+        return Persistent(self, partial(self._open, make), operation, site)
+
+    def _open(self, make: Callable[[], Steps[Result]]) -> tuple[Steps[Result], Start | None]:
+        """Return the steps of a call, and how it begins by prediction, if it may."""
+        unbegun = self._unmade
+        unbegun.way = None
+        steps = make()
+        return steps, None if unbegun.way is None else partial(getattr(self, unbegun.way), *unbegun.arguments)
+
+    def _started(self, again: Again, value: Any, out: Any, call: OpenCall) -> Task[Any] | None:
+        return again.started(call.site, value, out, call.steps)
 
 
 def as_fact(argument: Any) -> object:
@@ -120,13 +134,32 @@ class Unmade(SimpleNamespace):
     def _call(self, steps: Steps[Result], _: float | None) -> Steps[Result]:
         return steps
 
-    def _known(self, *_: object) -> None:
-        """Return None: these calls are not made."""
 
-    _known_with = _known
+class Unbegun(Unmade):
+    """In place of a communicator; it keeps how the call that is not made would begin by prediction.
 
-    def _predicted(self, *_: Any) -> Any:
-        """Return UNMADE."""
+    Attributes:
+        way: name of the method of the communicator that begins it so; None: none does.
+        arguments: of this method, before the call.
+    """
+
+    way: str | None
+    arguments: tuple[Any, ...]
+
+    _known, _known_with = Calls._known, Calls._known_with
+
+    def _again(self, again: Again, value: Any, out: Any = None) -> Any:
+        return self._keep("_started", again, value, out)
+
+    def _send_now(self, *arguments: Any) -> Any:
+        return self._keep("_start_send", *arguments)
+
+    def _receive_now(self, *arguments: Any) -> Any:
+        return self._keep("_start_receive", *arguments)
+
+    def _exchange_now(self, *_: Any) -> Any:
         return UNMADE
 
-    _send_now = _receive_now = _exchange_now = _predicted
+    def _keep(self, way: str, *arguments: Any) -> Any:
+        self.way, self.arguments = way, arguments
+        return UNMADE

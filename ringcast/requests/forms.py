@@ -1,7 +1,7 @@
 """Derive the other forms of a call from the method that blocks: one begins the call, the other prepares it.
 
 A form has the arguments of its call, but for the timeout, and another result. It runs the method of the call on an
-`Unmade` instead of a communicator or topology: that returns the steps of the call, which the form begins, or keeps.
+`Unmade` instead of a communicator or topology: that returns the steps of the call, which the form begins.
 Type checkers cannot follow this: docs/scripts/make_stubs.py writes a stub beside each module that derives forms.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import Signature, cleandoc, signature
 from types import FunctionType, GenericAlias
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ class Form:
 
     name: str  # of its methods, with {} for the call
     result: type
-    way: str  # name of the method that gets the steps of the call
+    way: str  # name of the method that gets a function for the steps of the call
     summary: str
     example: tuple[str, ...]  # instead of a line that makes the call, with {call} for the form with its arguments
     remarks: dict[str, str]  # sentences about a single call
@@ -106,12 +106,12 @@ def _form(form: Form, call: FunctionType, kind: type, name: str) -> Any:
 
 
 def _way(twin: FunctionType, name: str, finish: Callable[..., Any]) -> Way:
-    """Return a function that makes the steps of a call from its arguments, and passes them to `finish`."""
+    """Return a function that passes to `finish` one that makes the steps of a call from its arguments."""
 
     def way(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: Site) -> Any:
         if "timeout" in kwargs:
             raise TypeError(f"{twin.__qualname__}() got an unexpected keyword argument 'timeout'")
-        return finish(self, name, twin(self._unmade, *args, **kwargs), site)
+        return finish(self, name, partial(twin, self._unmade, *args, **kwargs), site)
 
     return way
 

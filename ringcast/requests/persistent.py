@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from inspect import getgeneratorlocals
 from types import FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from ringcast.engine.open_call import OpenCall
 from ringcast.errors import UsageError
 from ringcast.protocol.operations import Operation
 from ringcast.requests.caller import Caller
-from ringcast.requests.request import Request, Returned
+from ringcast.requests.request import Request, Returned, Start
 from ringcast.wire.call import Site
 
 if TYPE_CHECKING:
@@ -43,10 +43,13 @@ class Persistent(Request[Returned]):
     [2 3 4]
     """
 
-    def __init__(self, caller: Caller, steps: Steps[Returned], operation: str, site: Site) -> None:
+    def __init__(
+        self, caller: Caller, make: Callable[[], tuple[Steps[Returned], Start | None]], operation: str, site: Site
+    ) -> None:
+        steps, _ = make()
         super().__init__(caller, OpenCall(operation, site, steps, caller._group.context))
-        self._make = _maker(steps)
-        _check(self._make)
+        self._make = make
+        _check(steps)
 
     def start(self) -> None:
         """Begin the call.
@@ -62,9 +65,10 @@ class Persistent(Request[Returned]):
         """
         self._caller._enter("start")
         last = self._call
-        call = OpenCall(last.operation, last.site, self._make(), last.context)
+        steps, start = self._make()
+        call = OpenCall(last.operation, last.site, steps, last.context)
         call.uses = last.uses
-        self._begin(call)
+        self._begin(call, start)
 
     def _unusable(self, operation: str) -> UsageError:
         rank = self._caller._group.rank
@@ -75,20 +79,17 @@ class Persistent(Request[Returned]):
         return "not started" if self._task is None else super()._state
 
 
-def _maker(steps: Steps[Returned]) -> partial[Steps[Returned]]:
-    """Return a call that makes these steps anew: a generator that has not begun has the arguments of its function."""
-    assert isinstance(steps, GeneratorType)
-    assert steps.gi_frame is not None
-    return partial(FunctionType(steps.gi_code, steps.gi_frame.f_globals), *getgeneratorlocals(steps).values())
-
-
-def _check(make: partial[Steps[Any]]) -> None:
+def _check(steps: Steps[Any]) -> None:
     """Check the arguments of a call as the call itself does before it begins; nothing is sent, `out` is not written.
+
+    Steps that have not begun have the arguments of their function.
 
     Raises:
         ArgumentError: one of them cannot work.
     """
-    given = dict(zip(make.func.__code__.co_varnames, make.args, strict=False))
+    assert isinstance(steps, GeneratorType)
+    assert steps.gi_frame is not None
+    function, given = FunctionType(steps.gi_code, steps.gi_frame.f_globals), dict(getgeneratorlocals(steps))
     near: Neighbors | None = given.get("near")
     group: Group = given["group"] if near is None else near.group
     stage = replace(group, endpoint=_Rehearsal(group.endpoint))
@@ -96,7 +97,7 @@ def _check(make: partial[Steps[Any]]) -> None:
     if "out" in given:
         given["out"] = _stand_in(given["out"])
     with suppress(_CheckedError, StopIteration):  # StopIteration: of a call that sends nothing, as with no destination
-        next(make.func(**given))
+        next(function(**given))
 
 
 class _CheckedError(Exception):

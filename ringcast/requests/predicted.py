@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,10 @@ from ringcast import collectives
 from ringcast.collectives.again import UNMADE
 from ringcast.collectives.status import ANY_TAG, Status
 from ringcast.engine.correspondent import FRAMES, KIND, MOST
+from ringcast.engine.open_call import OpenCall
+from ringcast.engine.predicted import Predicted, ended
 from ringcast.protocol.matching import ANY
+from ringcast.requests.buffers import check_buffers
 from ringcast.requests.calls import Calls
 from ringcast.wire.call import Site, site_of
 from ringcast.wire.header import RTS, unpack_fields
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from ringcast.collectives.self_describing import Offered, Opened
     from ringcast.collectives.stage import Group
     from ringcast.engine.correspondent import Correspondent, Loan
+    from ringcast.engine.execute import Steps
+    from ringcast.engine.task import Task
     from ringcast.protocol.lane import Lane
     from ringcast.protocol.operations import Operation
 
@@ -31,6 +37,7 @@ class PredictedMessages(Calls):
     """The calls `send`, `recv` and `sendrecv` of a communicator, as far as they can be predicted.
 
     Each method makes the call of the method that calls it, and returns its result; UNMADE if it needs the general way.
+    `_start_send` and `_start_receive` begin a request.
     """
 
     def _send_now(self, value: Any, dest: Any, tag: Any, name: str = "send", site: Site | None = None) -> Any:
@@ -39,6 +46,8 @@ class PredictedMessages(Calls):
             return UNMADE
         site, messages = site or site_of(sys._getframe(1).f_back), collectives.point_to_point
         with to.endpoint.gate:
+            if to.endpoint.requests:
+                self._check_buffers(name, messages.send(self._group, value, dest, tag), site)
             payload, frames = self._encoded(value)
             sent, loan = _put(to, tag, payload, frames)
             if not sent:
@@ -87,6 +96,25 @@ class PredictedMessages(Calls):
                 return self._make("sendrecv", collectives.point_to_point.sendrecv(*facts), None, site)
             return self._awaited(origin, origin.lane(tag), ("sendrecv", dest, source, tag), site, out, status, loan)
 
+    def _start_send(self, value: Any, dest: Any, tag: Any, call: OpenCall) -> Task[None] | None:
+        """Send a value in place of the steps of a call; None if it does not go at once."""
+        to = self._correspondent(dest)
+        payload = None if to is None or not _is_tag(tag) else collectives.self_describing.at_once(value)
+        if to is None or payload is None or (lane := to.lane()) is None or not to.put(lane, tag, payload):
+            return None
+        record, _ = collectives.point_to_point.in_records("send", dest, None, tag)
+        to.endpoint.recorder.done(to.begin(record, call.site))
+        return ended(to.endpoint, call.steps, call.site, None)
+
+    def _start_receive(self, source: Any, tag: Any, out: Any, status: Any, call: OpenCall) -> Task[Any] | None:
+        """Begin to receive a value in place of the steps of a call; None if the engine has to know of it at once."""
+        origin, wanted = self._correspondent(source), ANY if tag is ANY_TAG else tag
+        if origin is None or not (tag is ANY_TAG or _is_tag(tag)) or not _can_take(out, status):
+            return None
+        if origin.lane(wanted, in_turn=True) is None:
+            return None
+        return _Receiving(self, origin, (source, wanted), out, status, call).task()
+
     def _awaited(
         self,
         origin: Correspondent,
@@ -114,13 +142,7 @@ class PredictedMessages(Calls):
             if loan is not None:
                 loan.hand_over(op)
             return self._make(name, messages.received(group, name, op, origin.peer, tag, out, status), None, site)
-        message, value = found
-
-        def result() -> Any:
-            if status is not None:
-                status.fill(source, unpack_fields(message)[7] if tag == ANY else tag, value.nbytes)
-            return value.value(out)
-
+        result = partial(_taken, *found, source, tag, out, status)
         if loan is not None and not loan.settle():
             return self._settled(origin.rest(label), loan, name, site, result)
         origin.endpoint.recorder.done(op)
@@ -132,9 +154,11 @@ class PredictedMessages(Calls):
             op.site, op.record = site, place
             return self._make(name, messages.failed(group, op, error), None, site)
 
-    def _next(self, origin: Correspondent, lane: Lane, tag: int, out: Any) -> tuple[bytes, Opened | Offered] | None:
+    def _next(
+        self, origin: Correspondent, lane: Lane, tag: int, out: Any, patience: float | None = None
+    ) -> tuple[bytes, Opened | Offered] | None:
         """Receive the next message, if it is as predicted."""
-        message, pickle = origin.look(lane, tag), self._group.pickle
+        message, pickle = origin.look(lane, tag, patience=patience), self._group.pickle
         if message is None:
             return None
         if message[KIND] == RTS:
@@ -164,6 +188,11 @@ class PredictedMessages(Calls):
             return None
         return group.correspondents.get(rank) or collectives.point_to_point.correspondent(group, rank)
 
+    def _check_buffers(self, name: str, steps: Steps[Any], site: Site) -> None:
+        """Check the memory of a call that is made without its steps; see `check_buffers`."""
+        check_buffers(self._group.endpoint, OpenCall(name, site, steps, self._group.context))
+        steps.close()
+
     def _encoded(self, value: Any) -> tuple[bytes | None, Sequence[Any] | None]:
         """Return the payload of a value that goes at once; and its frames, as a list where the engine can use them."""
         describing = collectives.self_describing
@@ -174,6 +203,61 @@ class PredictedMessages(Calls):
             return None, None
         frames = describing.SelfDescribing.frames(value, _allow)
         return describing.in_one(frames), frames
+
+
+class _Receiving:
+    """A receive that was begun by prediction: it looks for its message when the program waits for it."""
+
+    def __init__(
+        self,
+        caller: PredictedMessages,
+        origin: Correspondent,
+        message: tuple[int, int],
+        out: Any,
+        status: Status | None,
+        call: OpenCall,
+    ) -> None:
+        record, label = collectives.point_to_point.in_records("recv", None, *message)
+        self._caller, self._origin, self._out, self._status = caller, origin, out, status
+        self._source, self._tag = message
+        self._replaced = call.steps
+        self._op = origin.begin_request(record, call.site)
+        self._op.label = label
+
+    def task(self) -> Task[Any]:
+        return Predicted(self._origin.endpoint, self._rest(), self._op.site, self._play)
+
+    def _play(self, patience: float) -> tuple[Any] | Steps[None] | None:
+        origin, op, caller = self._origin, self._op, self._caller
+        lane = origin.lane(self._tag, in_turn=True)
+        found = None if lane is None else caller._next(origin, lane, self._tag, self._out, patience)
+        if found is None:
+            return None
+        self._replaced.close()
+        origin.endpoint.recorder.done(op)
+        try:
+            return (_taken(*found, self._source, self._tag, self._out, self._status),)
+        except BaseException as error:  # of unpickling, which runs code of the program
+            return collectives.point_to_point.failed(caller._group, op, error)
+
+    def _rest(self) -> Steps[Any]:
+        """Receive the message in the engine."""
+        origin = self._origin.peer, self._tag
+        try:
+            return (
+                yield from collectives.point_to_point.received(
+                    self._caller._group, "recv", self._op, *origin, self._out, self._status
+                )
+            )
+        finally:
+            self._replaced.close()
+
+
+def _taken(message: bytes, value: Opened | Offered, source: int, tag: int, out: Any, status: Status | None) -> Any:
+    """Return the value of a message that has come, and note in the status whence."""
+    if status is not None:
+        status.fill(source, unpack_fields(message)[7] if tag == ANY else tag, value.nbytes)
+    return value.value(out)
 
 
 def _put(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ringcast._util.safe_text import safe_text
 from ringcast.engine.drive import wait
 from ringcast.engine.execute import Result
 from ringcast.engine.open_call import OpenCall
+from ringcast.engine.predicted import is_done
 from ringcast.engine.task import Task, begin
 from ringcast.errors import FAILURES, UsageError
 from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
 from ringcast.wire.call import in_words
+
+# Begins a call by prediction in place of its steps, and returns it; None, and nothing is begun, if it needs these.
+Start: TypeAlias = Callable[[OpenCall], "Task[Any] | None"]
 
 Returned = TypeVar("Returned", covariant=True)  # the type of a call's result; a list of requests may have several
 
@@ -85,6 +89,8 @@ class Request(Generic[Returned]):
         task, _ = self._usable("test")
         endpoint = task.endpoint
         with endpoint.gate:
+            if is_done(task):
+                return True
             endpoint.catch_up()
             return task.poll()
 
@@ -109,6 +115,7 @@ class Request(Generic[Returned]):
         with endpoint.gate:
             if id(task) not in endpoint.requests:
                 raise self._unusable("cancel")
+            endpoint.hand_over()
             cancelled = task.cancel()
             if cancelled:
                 with suppress(UsageError):  # another thread that waits has the error already
@@ -124,7 +131,7 @@ class Request(Generic[Returned]):
         if call is not None and endpoint.protocol.whole(call.context):
             endpoint.dropped.append((call.operation, call.site))
 
-    def _begin(self, call: OpenCall) -> None:
+    def _begin(self, call: OpenCall, start: Start | None) -> None:
         """Begin a call whose caller may make it.
 
         It is registered before the handler of a signal can run: should that raise, the call is not forgotten.
@@ -143,7 +150,7 @@ class Request(Generic[Returned]):
                     )
                 if endpoint.requests:
                     check_buffers(endpoint, call, stays=True)
-                task = begin(endpoint, call.steps, call.site)
+                task = (start and start(call)) or begin(endpoint, call.steps, call.site)
                 endpoint.requests[id(task)] = call
                 self._task, self._call = task, call
         except BaseException as error:

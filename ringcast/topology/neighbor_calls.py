@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from numpy.typing import NDArray
@@ -34,9 +34,9 @@ class Communicating(Protocol):
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result: ...
 
-    def _begin(self, operation: str, steps: Steps[Result], site: Site) -> Request[Result]: ...
+    def _begin(self, operation: str, make: Callable[[], Steps[Result]], site: Site) -> Request[Result]: ...
 
-    def _prepare(self, operation: str, steps: Steps[Result], site: Site) -> Persistent[Result]: ...
+    def _prepare(self, operation: str, make: Callable[[], Steps[Result]], site: Site) -> Persistent[Result]: ...
 
 
 Comm = TypeVar("Comm", bound=Communicating)
@@ -50,11 +50,11 @@ class NeighborCalls(Generic[Comm]):
         self._near = neighbors.neighbors_of(comm._group, neighborhood)
         self._unmade = Unmade(comm=Unmade(), _near=self._near)
 
-    def _begin(self, operation: str, steps: Steps[Result], site: Site) -> Request[Result]:
-        return self.comm._begin(operation, steps, site)
+    def _begin(self, operation: str, make: Callable[[], Steps[Result]], site: Site) -> Request[Result]:
+        return self.comm._begin(operation, make, site)
 
-    def _prepare(self, operation: str, steps: Steps[Result], site: Site) -> Persistent[Result]:
-        return self.comm._prepare(operation, steps, site)
+    def _prepare(self, operation: str, make: Callable[[], Steps[Result]], site: Site) -> Persistent[Result]:
+        return self.comm._prepare(operation, make, site)
 
     @overload
     def neighbor_allgather(

@@ -124,7 +124,9 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
         def perhaps(name: str, owner: Any, instead: Any) -> None:
             method = getattr(owner, name)
-            monkeypatch.setattr(owner, name, lambda *args: instead if rng.random() < share else method(*args))
+            monkeypatch.setattr(
+                owner, name, lambda *args, **named: instead if rng.random() < share else method(*args, **named)
+            )
 
         perhaps("look", Correspondent, None)
         perhaps("put", Correspondent, False)

@@ -72,8 +72,8 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     needs.compiled_part()
     count, run_flat = Counter[str](), direct.run_flat
 
-    def running(endpoint: Endpoint, lane: Any, flat: Program, op: Any, data: Any = None) -> direct.End | None:
-        end = run_flat(endpoint, lane, flat, op, data)
+    def running(endpoint: Endpoint, lane: Any, flat: Program, *others: Any) -> direct.End | None:
+        end = run_flat(endpoint, lane, flat, *others)
         if any(move.offers or move.fetches for move in flat.moves):
             count["whole" if end is None else {None: "unsettled", True: "sent", False: "unsent"}[end.sent]] += 1
         return end

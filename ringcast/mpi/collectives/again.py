@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringcast.collectives.again import UNMADE
+from ringcast.engine.execute import Steps
 from ringcast.mpi.base.sentinels import IN_PLACE
 from ringcast.mpi.base.threads import of_one_thread
 from ringcast.mpi.datatypes.buffers import line_of
@@ -25,9 +26,9 @@ _BYTE = np.dtype(np.uint8)
 class Barrier(NamedTuple):
     """Wait for all ranks."""
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
-        return _made(comm, operation, site, ("barrier",), None, None)
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
+        return _made(comm, operation, site, steps, ("barrier",), None, None)
 
 
 class Bcast(NamedTuple):
@@ -36,13 +37,13 @@ class Bcast(NamedTuple):
     buf: Any
     root: Any = 0
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         line = line_of(self.buf, 1, writes=self.root != _rank(comm))
         if line is None or type(self.root) is not int:
             return UNMADE
         data = line.view(_BYTE)
-        return _made(comm, operation, site, ("bcast_into", _BYTE, data.shape, self.root), data, data)
+        return _made(comm, operation, site, steps, ("bcast_into", _BYTE, data.shape, self.root), data, data)
 
 
 class Allgather(NamedTuple):
@@ -51,11 +52,15 @@ class Allgather(NamedTuple):
     sendbuf: Any
     recvbuf: Any
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         group = comm.__dict__.get("_group")
         found = None if group is None else _rows_of(group, self.sendbuf, self.recvbuf)
-        return UNMADE if found is None else _made(comm, operation, site, ("allgather", _BYTE, found[0].shape), *found)
+        return (
+            UNMADE
+            if found is None
+            else _made(comm, operation, site, steps, ("allgather", _BYTE, found[0].shape), *found)
+        )
 
 
 class Gather(NamedTuple):
@@ -65,8 +70,8 @@ class Gather(NamedTuple):
     recvbuf: Any
     root: Any = 0
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         group, root = comm.__dict__.get("_group"), self.root
         found: tuple[Array, Array | None] | None
         if group is None or type(root) is not int:
@@ -77,7 +82,9 @@ class Gather(NamedTuple):
             given = line_of(self.sendbuf, 1, writes=False)
             found = None if given is None else (given.view(_BYTE), None)
         return (
-            UNMADE if found is None else _made(comm, operation, site, ("gather", _BYTE, found[0].shape, root), *found)
+            UNMADE
+            if found is None
+            else _made(comm, operation, site, steps, ("gather", _BYTE, found[0].shape, root), *found)
         )
 
 
@@ -87,8 +94,8 @@ class Alltoall(NamedTuple):
     sendbuf: Any
     recvbuf: Any
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         group = comm.__dict__.get("_group")
         if group is None or (line := line_of(self.recvbuf, group.size, writes=True)) is None:
             return UNMADE
@@ -96,7 +103,7 @@ class Alltoall(NamedTuple):
         if given is None or given.nbytes != line.nbytes:
             return UNMADE
         rows, mine = (each.view(_BYTE).reshape(group.size, -1) for each in (line, given))
-        return _made(comm, operation, site, ("alltoall", _BYTE, mine.shape), mine, rows)
+        return _made(comm, operation, site, steps, ("alltoall", _BYTE, mine.shape), mine, rows)
 
 
 class Reduce(NamedTuple):
@@ -107,15 +114,15 @@ class Reduce(NamedTuple):
     op: Any = SUM
     root: Any = 0
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         if type(self.root) is not int:
             return UNMADE
         if self.root == _rank(comm):
-            return _combined(comm, operation, site, "reduce", self.sendbuf, self.recvbuf, self.op, self.root)
+            return _combined(comm, operation, site, steps, "reduce", self.sendbuf, self.recvbuf, self.op, self.root)
         items = line_of(self.sendbuf, 1, writes=False)
         key = None if items is None else _key("reduce", items, self.op, self.root)
-        return UNMADE if key is None else _made(comm, operation, site, key, items, None)
+        return UNMADE if key is None else _made(comm, operation, site, steps, key, items, None)
 
 
 class Allreduce(NamedTuple):
@@ -125,9 +132,9 @@ class Allreduce(NamedTuple):
     recvbuf: Any
     op: Any = SUM
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
-        return _combined(comm, operation, site, "allreduce", self.sendbuf, self.recvbuf, self.op)
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
+        return _combined(comm, operation, site, steps, "allreduce", self.sendbuf, self.recvbuf, self.op)
 
 
 class Scan(NamedTuple):
@@ -137,9 +144,9 @@ class Scan(NamedTuple):
     recvbuf: Any
     op: Any = SUM
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
-        return _combined(comm, operation, site, "scan", self.sendbuf, self.recvbuf, self.op)
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
+        return _combined(comm, operation, site, steps, "scan", self.sendbuf, self.recvbuf, self.op)
 
 
 class Exscan(NamedTuple):
@@ -149,9 +156,9 @@ class Exscan(NamedTuple):
     recvbuf: Any
     op: Any = SUM
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
-        return _combined(comm, operation, site, "exscan", self.sendbuf, self.recvbuf, self.op)
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
+        return _combined(comm, operation, site, steps, "exscan", self.sendbuf, self.recvbuf, self.op)
 
 
 def _rows_of(group: Any, sendbuf: Any, recvbuf: Any) -> tuple[Array, Array] | None:
@@ -167,7 +174,15 @@ def _rows_of(group: Any, sendbuf: Any, recvbuf: Any) -> tuple[Array, Array] | No
 
 
 def _combined(
-    comm: Any, operation: str, site: Site, collective: str, sendbuf: Any, recvbuf: Any, op: Any, *facts: int
+    comm: Any,
+    operation: str,
+    site: Site,
+    steps: Steps[Any] | None,
+    collective: str,
+    sendbuf: Any,
+    recvbuf: Any,
+    op: Any,
+    *facts: int,
 ) -> Any:
     """Make a call whose result is as large as the value."""
     room = line_of(recvbuf, 1, writes=True)
@@ -175,7 +190,7 @@ def _combined(
     if room is None or items is None or items.dtype.char != room.dtype.char or items.size != room.size:
         return UNMADE
     key = _key(collective, items, op, *facts)
-    return UNMADE if key is None else _made(comm, operation, site, key, items, room)
+    return UNMADE if key is None else _made(comm, operation, site, steps, key, items, room)
 
 
 def _key(collective: str, items: Array, op: Any, *facts: int) -> tuple[object, ...] | None:
@@ -198,13 +213,21 @@ def _rank(comm: Any) -> int | None:
 
 
 def _made(
-    comm: Any, operation: str, site: Site, key: tuple[object, ...], value: Array | None, out: Array | None
+    comm: Any,
+    operation: str,
+    site: Site,
+    steps: Steps[Any] | None,
+    key: tuple[object, ...],
+    value: Array | None,
+    out: Array | None,
 ) -> Any:
-    """Make the call that has this key in ringcast's table, if it is there; return None, or UNMADE."""
+    """Make or begin the call that has this key in ringcast's table, if it is there."""
     caller = comm.__dict__.get("_caller")
     if caller is None or comm._state.remote is not None or not of_one_thread():
         return UNMADE
     known = caller._known(*key)
-    if known is None or checked(comm, caller._again, known, value, out, (operation, site)) is UNMADE:
+    if known is None:
         return UNMADE
-    return None
+    if steps is not None:
+        return known.started(site, value, out, steps, silent=True) or UNMADE
+    return UNMADE if checked(comm, caller._again, known, value, out, (operation, site)) is UNMADE else None

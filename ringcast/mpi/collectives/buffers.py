@@ -35,7 +35,11 @@ _BYTE = np.dtype(np.uint8)
 def forms(steps: Any, name: str, arguments: Any = None) -> tuple[Any, Any, Any]:
     """Return the forms of a call: `Name`, `Iname` and `Name_init`; for `arguments` see `blocking`."""
     begins = f"I{name[0].lower()}{name[1:]}"
-    return blocking(steps, name, arguments), nonblocking(steps, begins), persistent(steps, f"{name}_init")
+    return (
+        blocking(steps, name, arguments),
+        nonblocking(steps, begins, arguments),
+        persistent(steps, f"{name}_init", arguments),
+    )
 
 
 class Collectives(CommHandle):

@@ -87,8 +87,8 @@ class Messages(BufferedSends, CommHandle):
 
     Send, Isend, Send_init = (
         blocking(_send, "Send", SendArray),
-        nonblocking(_send, "Isend"),
-        persistent(_send, "Send_init"),
+        nonblocking(_send, "Isend", SendArray),
+        persistent(_send, "Send_init", SendArray),
     )
     Ssend, Issend, Ssend_init = (
         blocking(_ssend, "Ssend"),
@@ -102,12 +102,12 @@ class Messages(BufferedSends, CommHandle):
     )
     Rsend, Irsend, Rsend_init = (
         blocking(_send, "Rsend", SendArray),
-        nonblocking(_send, "Irsend"),
-        persistent(_send, "Rsend_init"),
+        nonblocking(_send, "Irsend", SendArray),
+        persistent(_send, "Rsend_init", SendArray),
     )
     Recv = blocking(_recv, "Recv", ReceiveArray)
-    Irecv = nonblocking(_recv, "Irecv", receives=True)
-    Recv_init = persistent(_recv, "Recv_init", receives=True)
+    Irecv = nonblocking(_recv, "Irecv", ReceiveArray, receives=True)
+    Recv_init = persistent(_recv, "Recv_init", ReceiveArray, receives=True)
     Sendrecv = blocking(_sendrecv, "Sendrecv", ExchangeArrays)
     Isendrecv = nonblocking(_sendrecv, "Isendrecv", receives=True)
     Sendrecv_replace = blocking(_sendrecv_replace, "Sendrecv_replace")
@@ -173,7 +173,10 @@ class Messages(BufferedSends, CommHandle):
     send, isend = blocking(_send_object, "send", SendObject), nonblocking(_send_object, "isend")
     ssend, issend = blocking(_ssend_object, "ssend"), nonblocking(_ssend_object, "issend")
     bsend, ibsend = blocking(_bsend_object, "bsend"), nonblocking(_bsend_object, "ibsend")
-    recv, irecv = blocking(_recv_object_now, "recv", ReceiveObject), nonblocking(_recv_object, "irecv", receives=True)
+    recv, irecv = (
+        blocking(_recv_object_now, "recv", ReceiveObject),
+        nonblocking(_recv_object, "irecv", ReceiveObject, receives=True),
+    )
     sendrecv = blocking(_sendrecv_object, "sendrecv")
 
     # Messages that have come.

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringcast.collectives.again import UNMADE
-from ringcast.collectives.point_to_point import in_records, settled
+from ringcast.collectives.point_to_point import failed, in_records, settled
 from ringcast.engine.correspondent import KIND, MOST, Correspondent, Loan
+from ringcast.engine.execute import Steps
+from ringcast.engine.predicted import Predicted, ended
 from ringcast.mpi.base.constants import ANY_SOURCE, ANY_TAG
-from ringcast.mpi.base.contexts import MAX_TAG
+from ringcast.mpi.base.contexts import MAX_TAG, Peers
 from ringcast.mpi.base.threads import of_one_thread
 from ringcast.mpi.data import pickling
 from ringcast.mpi.datatypes.buffers import of_array
@@ -41,9 +43,11 @@ class SendArray(NamedTuple):
     dest: Any
     tag: Any = 0
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         to, part = _other(comm, self.dest, self.tag, 0), of_array(self.buf, 1, writes=False)
+        if steps is not None and to is not None and part is not None:
+            return _begun_send(to, self.tag, part.memory, site, steps)
         if to is None or part is None or not _sent(comm, to, self.tag, part.memory, operation, site):
             return UNMADE
         return None
@@ -56,8 +60,8 @@ class SendObject(NamedTuple):
     dest: Any
     tag: Any = 0
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         to = _other(comm, self.dest, self.tag, 0)
         if to is None or not comm._group.pickle:
             return UNMADE
@@ -75,13 +79,14 @@ class ReceiveArray(NamedTuple):
     tag: Any = ANY_TAG
     status: Any = None
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         origin = _other(comm, self.source, self.tag, ANY_TAG)
         part = None if origin is None else of_array(self.buf, 1, writes=True)
         if origin is None or part is None:
             return UNMADE
-        return _Awaited(comm, operation, site, origin, _wanted(self.tag), Buffer(part), self.status).receive()
+        awaited = _Awaited(comm, operation, site, origin, _wanted(self.tag), Buffer(part), self.status)
+        return awaited.receive() if steps is None else awaited.begun(steps)
 
 
 class ReceiveObject(NamedTuple):
@@ -92,12 +97,13 @@ class ReceiveObject(NamedTuple):
     tag: Any = ANY_TAG
     status: Any = None
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         origin = _other(comm, self.source, self.tag, ANY_TAG)
         if origin is None or self.buf is not None or not comm._group.pickle:
             return UNMADE
-        return _Awaited(comm, operation, site, origin, _wanted(self.tag), Objects(comm._group), self.status).receive()
+        awaited = _Awaited(comm, operation, site, origin, _wanted(self.tag), Objects(comm._group), self.status)
+        return awaited.receive() if steps is None else awaited.begun(steps)
 
 
 class ExchangeArrays(NamedTuple):
@@ -111,8 +117,8 @@ class ExchangeArrays(NamedTuple):
     recvtag: Any = ANY_TAG
     status: Any = None
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call, or return UNMADE."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """See `mpi.requests.calls.Predicted`."""
         to, origin = _other(comm, self.dest, self.sendtag, 0), _other(comm, self.source, self.recvtag, ANY_TAG)
         if to is None or origin is None:
             return UNMADE
@@ -149,6 +155,41 @@ class _Awaited(NamedTuple):
             result = self._received(lane, origin.begin(record, self.site), label)
         return finished(self.comm, result)
 
+    def begun(self, steps: Steps[Any]) -> Any:
+        """Begin to receive it in place of the steps of a call, and return the task; or UNMADE."""
+        origin = self.origin
+        if origin.lane(self.tag, in_turn=True) is None or not self._takes_status:
+            return UNMADE
+        record, label = in_records("recv", None, origin.peer, self.tag)
+        op = origin.begin_request(record, self.site)
+        op.label = label
+        peers = self.comm._peers  # the program may free the communicator before
+        play, rest = partial(self._play, peers, op, steps), self._rest(peers, op, steps)
+        return Predicted(origin.endpoint, rest, self.site, play)
+
+    def _play(
+        self, peers: Peers, op: Operation, replaced: Steps[Any], patience: float
+    ) -> tuple[Any] | Steps[Any] | None:
+        """Receive it, as `engine.predicted.Predicted`."""
+        origin = self.origin
+        lane = origin.lane(self.tag, in_turn=True)
+        if lane is None or not self._come(lane, patience):
+            return None
+        replaced.close()
+        origin.endpoint.recorder.done(op)
+        try:
+            return (transfers.received(peers, self.into, self.status),)
+        except BaseException as error:  # of unpickling, which runs code of the program
+            return failed(peers.group, op, error)
+
+    def _rest(self, peers: Peers, op: Operation, replaced: Steps[Any]) -> Steps[Any]:
+        """Receive it in the engine."""
+        wanted = Wanted(peers, self.origin.peer, self.tag)
+        try:
+            return (yield from transfers.receive(wanted, self.into, self.status, op))
+        finally:
+            replaced.close()
+
     def exchange(self, to: Correspondent, tag: int, data: Any) -> Any:
         """Send data, then receive the message, and return the result; or UNMADE."""
         origin = self.origin
@@ -184,10 +225,10 @@ class _Awaited(NamedTuple):
         origin.endpoint.recorder.done(op)
         return transfers.received(peers, into, status)
 
-    def _come(self, lane: Lane) -> bool:
+    def _come(self, lane: Lane, patience: float | None = None) -> bool:
         """Receive the next message, if it is as predicted."""
         origin, tag, incoming = self.origin, self.tag, self.into.incoming
-        message = origin.look(lane, tag, 0)
+        message = origin.look(lane, tag, 0, patience)
         if message is None:
             return False
         came = unpack_fields(message)[7] if tag == ANY else tag
@@ -230,6 +271,16 @@ def _sent(comm: Any, to: Correspondent, tag: int, data: Any, operation: str, sit
         to.endpoint.recorder.done(op)
         to.deliver(comm._caller.timeout)
     return True
+
+
+def _begun_send(to: Correspondent, tag: int, data: Any, site: Site, steps: Steps[Any]) -> Any:
+    """Send bytes in place of the steps of a call, and return its task, which is done; or UNMADE."""
+    lane = to.lane() if data.nbytes <= EAGER_LIMIT else None
+    if lane is None or not to.put(lane, tag, data, 0):
+        return UNMADE
+    record, _ = in_records("send", to.peer, None, tag)
+    to.endpoint.recorder.done(to.begin(record, site))
+    return ended(to.endpoint, steps, site, None)
 
 
 def _put(to: Correspondent, tag: int, data: Any) -> tuple[bool, Loan | None]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ringcast.collectives.again import UNMADE
 from ringcast.engine.execute import Steps
+from ringcast.engine.task import Task
 from ringcast.errors import RingcastError
 from ringcast.mpi.base.exceptions import Exception, translated
 from ringcast.mpi.base.failing import Outcome, fail
@@ -28,8 +29,11 @@ from ringcast.wire.call import Site
 class Predicted(Protocol):
     """The arguments of a call, which may be made without steps."""
 
-    def make(self, comm: Any, operation: str, site: Site) -> Any:
-        """Make the call and return its result; UNMADE if it needs steps."""
+    def make(self, comm: Any, operation: str, site: Site, steps: Steps[Any] | None = None) -> Any:
+        """Make the call and return its result; or, with its steps, begin it in their place and return its task.
+
+        Returns UNMADE if the call needs its steps.
+        """
 
 
 def blocking(
@@ -53,20 +57,36 @@ def blocking(
     return renamed(operation, steps, way)
 
 
-def nonblocking(steps: Callable[..., Steps[Any]], operation: str, *, receives: bool = False) -> Any:
-    """Return the method that begins the call, and returns a request; the steps of a receive fill a status."""
+def nonblocking(
+    steps: Callable[..., Steps[Any]],
+    operation: str,
+    arguments: Callable[..., Predicted] | None = None,
+    *,
+    receives: bool = False,
+) -> Any:
+    """Return the method that begins the call, and returns a request; the steps of a receive fill a status.
+
+    With `arguments` it is begun by prediction, if it can be.
+    """
     name = steps.__name__
 
     def way(comm: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: Site) -> Request:
         status = Status() if receives else None
         if receives:
             kwargs["status"] = status
-        return Request.begun(comm, operation, _made(comm, name, args, kwargs), site, status)
+        start = None if arguments is None else partial(_started, arguments, comm, operation, args, kwargs, site)
+        return Request.begun(comm, operation, _made(comm, name, args, kwargs), site, status, start)
 
     return renamed(operation, steps, way)
 
 
-def persistent(steps: Callable[..., Steps[Any]], operation: str, *, receives: bool = False) -> Any:
+def persistent(
+    steps: Callable[..., Steps[Any]],
+    operation: str,
+    arguments: Callable[..., Predicted] | None = None,
+    *,
+    receives: bool = False,
+) -> Any:
     """Return the method that prepares the call, and returns a request to be started; see `nonblocking`."""
     name = steps.__name__
 
@@ -74,9 +94,11 @@ def persistent(steps: Callable[..., Steps[Any]], operation: str, *, receives: bo
         status = Status() if receives else None
         if receives:
             kwargs["status"] = status
-        make = partial(_made, comm, name, _kept(args), {key: _kept(value) for key, value in kwargs.items()})
+        given = _kept(args), {key: _kept(value) for key, value in kwargs.items()}
+        make = partial(_made, comm, name, *given)
         make().close()
-        return Prequest.prepared(comm, operation, make, site, status)
+        start = None if arguments is None else partial(_started, arguments, comm, operation, *given, site)
+        return Prequest.prepared(comm, operation, make, site, status, start)
 
     return renamed(operation, steps, way)
 
@@ -88,13 +110,28 @@ def _predicted(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     site: Site,
+    *steps: Steps[Any],
 ) -> Any:
-    """Make a call by prediction and return its result; UNMADE if it needs steps."""
+    """Make a call by prediction, or begin it in place of its steps; see `Predicted.make`."""
     try:
         call = arguments(*args, **kwargs)
     except TypeError:  # the method of the steps says so better
         return UNMADE
-    return call.make(comm, operation, site)
+    return call.make(comm, operation, site, *steps)
+
+
+def _started(
+    arguments: Callable[..., Predicted],
+    comm: Any,
+    operation: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    site: Site,
+    steps: Steps[Any],
+) -> Task[Any] | None:
+    """Begin a call by prediction in place of its steps; None if it needs these."""
+    begun = _predicted(arguments, comm, operation, args, kwargs, site, steps)
+    return None if begun is UNMADE else begun
 
 
 def _made(comm: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Any]:

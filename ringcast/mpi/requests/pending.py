@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from ringcast._util.safe_text import is_a
 from ringcast.engine.drive import wait
 from ringcast.engine.execute import Steps
+from ringcast.engine.predicted import is_done
 from ringcast.engine.task import Task, begin
 from ringcast.errors import FAILURES, RingcastError
 from ringcast.mpi.base.exceptions import Exception, translated
@@ -16,6 +17,9 @@ from ringcast.mpi.base.failing import Outcome, fail
 from ringcast.mpi.base.threads import enter, give_way
 from ringcast.mpi.handles.status import Status
 from ringcast.wire.call import Site
+
+# Begins a call by prediction in place of its steps, and returns it; None, and nothing is begun, if it needs these.
+Start: TypeAlias = Callable[[Steps[Any]], "Task[Any] | None"]
 
 
 class Pending:
@@ -36,13 +40,14 @@ class Pending:
         site: Site,
         make: Callable[[], Steps[Any]],
         status: Status | None,
+        start: Start | None = None,
         *,
         persistent: bool = False,
     ) -> None:
         self.comm, self.operation, self.site, self.status = comm, operation, site, status
         self.active, self.persistent = False, persistent
         self._caller = comm._caller  # the program may free the communicator before
-        self._make = make
+        self._make, self._start = make, start
         self._task: Task[Any] | None = None
 
     def start(self) -> None:
@@ -59,7 +64,7 @@ class Pending:
             enter(caller, self.operation)
             endpoint = caller._group.endpoint
             with endpoint.gate:
-                self._task = begin(endpoint, steps, self.site)
+                self._task = (self._start and self._start(steps)) or begin(endpoint, steps, self.site)
         except RingcastError as error:
             self.fail(self._translated(error), error)
         except Exception as error:  # MPI's own: the error handler of the communicator acts on it
@@ -91,6 +96,8 @@ class Pending:
         task, endpoint = self.task, self.task.endpoint
         self._enter()
         with endpoint.gate:
+            if is_done(task):
+                return True
             endpoint.catch_up()
             done = task.poll()
         if not done:
@@ -137,6 +144,7 @@ class Pending:
         if self.active and self.status is not None and not sends:
             task = self.task
             with task.endpoint.gate:
+                task.endpoint.hand_over()
                 if task.cancel():
                     task.error = None
                     self.status.Set_cancelled(True)

@@ -11,7 +11,7 @@ from ringcast.mpi.base.constants import UNDEFINED
 from ringcast.mpi.base.exceptions import ERR_IN_STATUS, ERR_REQUEST, Exception
 from ringcast.mpi.handles.handle import Handle, forget, predefined
 from ringcast.mpi.handles.status import Status, check_status
-from ringcast.mpi.requests.pending import Pending, await_calls, poll_calls
+from ringcast.mpi.requests.pending import Pending, Start, await_calls, poll_calls
 from ringcast.mpi.unsupported import PARTITIONS, lacking
 from ringcast.wire.call import NOWHERE, Site
 
@@ -42,10 +42,16 @@ class Request(Handle):
 
     @classmethod
     def begun(
-        cls, comm: Any, operation: str, steps: Steps[Any], site: Site = NOWHERE, status: Status | None = None
+        cls,
+        comm: Any,
+        operation: str,
+        steps: Steps[Any],
+        site: Site = NOWHERE,
+        status: Status | None = None,
+        start: Start | None = None,
     ) -> Self:
         """Begin a call of these steps; the steps of a receive fill the status."""
-        call = Pending(comm, operation, site, lambda: steps, status)
+        call = Pending(comm, operation, site, lambda: steps, status, start)
         call.start()
         return cls._of_state(call)
 
@@ -250,9 +256,10 @@ class Prequest(Request):
         make: Callable[[], Steps[Any]],
         site: Site = NOWHERE,
         status: Status | None = None,
+        start: Start | None = None,
     ) -> Self:
         """Prepare a call whose steps `make` returns, anew for every start; the steps of a receive fill the status."""
-        return cls._of_state(Pending(comm, operation, site, make, status, persistent=True))
+        return cls._of_state(Pending(comm, operation, site, make, status, start, persistent=True))
 
     def Start(self) -> None:
         """Begin the call."""
