@@ -46,6 +46,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(700, 10, 50)  # what pytest and Hypothesis keep grows, and need not be searched as often
         gc.enable()
 
 

@@ -14,6 +14,7 @@ from ringcast.collectives.announced import RIDE_ALONG, head_of
 from ringcast.engine.datatypes import described
 from ringcast.engine.objects import pack_record
 from support.any_order import AnyOrder
+from support.cases import crossed
 from support.jobs import Job, Jobs
 
 KINDS = ("shm", "sockets", "threads")  # of jobs; between threads nothing is made again
@@ -94,8 +95,7 @@ def broadcast(comm: Communicator, value: Any, root: int, buffer: bool = False) -
     return result
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [1, 2, 3, 5]))
 def test_any_value_is_broadcast_again(jobs: Jobs, kind: str, p: int) -> None:
     def work(comm: Communicator) -> None:
         for root in {0, p - 1}:
@@ -110,8 +110,7 @@ def test_any_value_is_broadcast_again(jobs: Jobs, kind: str, p: int) -> None:
     jobs(kind, p).ask(work)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [1, 2, 3]))
 def test_arrays_are_broadcast_into_buffers_again(jobs: Jobs, kind: str, p: int) -> None:
     def work(comm: Communicator) -> None:
         for value in ARRAYS.values():
@@ -264,8 +263,7 @@ def test_calls_that_differ_are_a_mismatch_however_often_they_were_made(name: str
 # Results.
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [2, 3, 4, 5])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [2, 3, 4, 5]))
 def test_counts_may_be_any_sequence_and_change_between_calls(jobs: Jobs, kind: str, p: int) -> None:
     """A call with some counts, or without, does not disturb one with others."""
 
@@ -288,8 +286,7 @@ def test_counts_may_be_any_sequence_and_change_between_calls(jobs: Jobs, kind: s
     jobs(kind, p).ask(work)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [1, 2, 3, 4])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [1, 2, 3, 4]))
 def test_results_are_memory_of_their_own_or_out(jobs: Jobs, kind: str, p: int) -> None:
     def work(comm: Communicator) -> None:
         root, rank = p - 1, comm.rank
@@ -358,8 +355,7 @@ MOVED = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [2, 3])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [2, 3]))
 def test_items_are_moved_however_they_lie(jobs: Jobs, kind: str, p: int) -> None:
     def work(comm: Communicator) -> None:
         for items in MOVED.values():
@@ -379,8 +375,7 @@ def test_items_are_moved_however_they_lie(jobs: Jobs, kind: str, p: int) -> None
     jobs(kind, p).ask(work)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [2, 3])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [2, 3]))
 def test_items_are_combined_however_they_lie(jobs: Jobs, kind: str, p: int) -> None:
     """By operators and numpy's functions that stand for them, alternately."""
 

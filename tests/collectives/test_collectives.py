@@ -20,6 +20,7 @@ from ringcast.algorithms import ALGORITHMS, Algorithm, CallFacts, Params
 from ringcast.algorithms.cost import choose
 from ringcast.algorithms.network import NETWORKS
 from ringcast.collectives.rows import even
+from support.cases import crossed, long_but
 from support.collective_checks import (
     EXAMPLES,
     NUMBERS,
@@ -451,14 +452,12 @@ def test_sizes_at_which_the_protocol_changes(jobs: Jobs, kind: str, nbytes: int)
     all_collectives(jobs(kind, 3), "u1", nbytes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", ["S7", STRUCT, "f8", "S90000", "S300000"], ids=str)
+@pytest.mark.parametrize(("kind", "dtype"), crossed(KINDS, ["S7", STRUCT, "f8", "S90000", "S300000"]), ids=str)
 def test_segments_are_cut_between_items(jobs: Jobs, kind: str, dtype: Any) -> None:
     all_collectives(jobs(kind, 3), dtype, max(700_000 // np.dtype(dtype).itemsize, 3))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [2, 5])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [2, 5]))
 def test_large_arrays(jobs: Jobs, kind: str, p: int) -> None:
     all_collectives(jobs(kind, p), "i4", 3_000_000 // 4 + 1)
 
@@ -737,8 +736,7 @@ def test_an_operator_on_an_illegal_dtype_is_refused_and_nothing_is_sent(jobs: Jo
         assert jobs("threads", 3).ask(lambda c, dtype=dtype: work(c, dtype)) == [3] * 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", SIZES)
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, SIZES))
 def test_functions_are_applied_in_rank_order_to_whole_values(jobs: Jobs, kind: str, p: int) -> None:
     def product(a: Array, b: Array) -> Array:
         assert a.shape == b.shape == (a.shape[0], 2, 2)
@@ -755,7 +753,7 @@ def test_functions_are_applied_in_rank_order_to_whole_values(jobs: Jobs, kind: s
         check_reduce_scatter(jobs(kind, p), arrays, product, [count] + [0] * (p - 1))
 
 
-@pytest.mark.parametrize("p", [*range(1, 18), 33])
+@pytest.mark.parametrize("p", long_but((1, 2, 3, 4, 7, 8, 13, 33), [*range(1, 18), 33]))
 def test_order_of_operands_for_any_number_of_ranks(jobs: Jobs, p: int) -> None:
     arrays = [make("i8", (2, 2), r, below=5) for r in range(p)]
     last, first = Op(lambda a, b: b.copy(), elementwise=True), Op(lambda a, b: a.copy(), elementwise=True)

@@ -26,7 +26,7 @@ from ringcast.errors import ScheduleError
 from ringcast.schedules import circulant
 from ringcast.schedules.merging import special_rounds
 from ringcast.schedules.schedule import Copy, Local, Merge, Schedule, Step
-from support.cases import each
+from support.cases import crossed, each
 from support.jobs import KINDS, Job, Jobs
 from support.patience import patience
 from support.places import golden_collectives
@@ -180,8 +180,7 @@ def test_every_size_on_threads(jobs: Jobs, name: str, p: int) -> None:
         check(job, runs_of(p, [1000 * (j == lonely) for j in range(p)], np.int64, p), name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [2, 5, 8])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [2, 5, 8]))
 def test_large_and_very_uneven_parts(jobs: Jobs, kind: str, p: int) -> None:
     giant = [300_000 if j == p // 2 else 7 * j for j in range(p)]
     for counts in ([40_000] * p, giant):

@@ -15,6 +15,7 @@ from ringcast import Communicator
 from ringcast.algorithms import find
 from ringcast.collectives import stage
 from ringcast.engine.objects import APART
+from support.cases import crossed
 from support.jobs import KINDS, Job, Jobs
 from support.patience import patience
 
@@ -110,8 +111,7 @@ def copy(value: Any) -> Any:
 SORTS = list(values(0))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [1, 2, 3, 5]))
 def test_every_call_returns_what_a_pickle_would(jobs: Jobs, kind: str, p: int) -> None:
     given = [values(rank) for rank in range(p)]
     copies = [copy(value) for value in given]

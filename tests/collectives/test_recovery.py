@@ -26,6 +26,7 @@ from ringcast.ops import SUM
 from ringcast.wire.control_messages import Failing
 from ringcast.wire.failure import Failure
 from ringcast.wire.flight import Entry, decode
+from support.cases import crossed
 from support.jobs import Job
 from support.patience import patience
 
@@ -137,9 +138,9 @@ def recovered(comm: Communicator, dying: tuple[int, ...], after: int) -> object:
     return new.members, type(error), total.tolist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("p", "after"), [(2, 0), (3, 1), (5, 0), (5, 2)])
-def test_whichever_rank_dies_the_others_go_on(kind: str, p: int, after: int) -> None:
+@pytest.mark.parametrize(("kind", "job"), crossed(KINDS, [(2, 0), (3, 1), (5, 0), (5, 2)]))
+def test_whichever_rank_dies_the_others_go_on(kind: str, job: tuple[int, int]) -> None:
+    p, after = job
     for dying in [*combinations(range(p), 1), *combinations(range(p), 2)]:
         if len(dying) < p:
             check_survivors(kind, p, dying, after)
@@ -186,8 +187,7 @@ def test_every_collective_works_on_a_shrunk_communicator(kind: str, p: int, dyin
     run(kind, p, work)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [1, 2, 3, 5]))
 def test_shrinking_without_a_failure_keeps_all(kind: str, p: int) -> None:
     def work(comm: Communicator) -> object:
         new = comm.shrink()

@@ -23,6 +23,7 @@ from ringcast.wire.flight import Entry, decode
 from ringcast.wire.header import EAGER_LIMIT, SIZE, Kind, unpack
 from support.any_order import CONTEXT, PLANE, AnyOrder, End, Link
 from support.calls import CASES, assert_same
+from support.cases import long_but
 from support.conversations import LIMIT, talk
 from support.fault_cases import EVERY, Case, call, expected
 
@@ -230,7 +231,7 @@ def test_all_calls_but_the_first_two_are_made_again(name: str, p: int, ways: Cou
     assert ways == {"again": (5 if name == "bcast" else 4) * p}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", long_but(range(4), range(8)))
 @pytest.mark.parametrize("name", AGAIN)
 def test_calls_made_again_in_any_order_of_messages_are_those_of_the_engine(name: str, seed: int) -> None:
     p, jobs = 2 + seed % 5, []

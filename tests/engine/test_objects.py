@@ -30,6 +30,7 @@ from ringcast.engine.objects import (
     pack_record,
     unpack_record,
 )
+from support.cases import crossed
 from support.jobs import KINDS, Jobs
 
 Array = np.ndarray[Any, Any]
@@ -68,8 +69,7 @@ def values(rank: int) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [1, 2, 3, 5, 8]))
 def test_objects_of_all_sorts_and_sizes(jobs: Jobs, kind: str, p: int) -> None:
     expected = [values(rank) for rank in range(p)]
     root = p // 2
@@ -90,8 +90,7 @@ def test_objects_of_all_sorts_and_sizes(jobs: Jobs, kind: str, p: int) -> None:
     jobs(kind, p).ask(work)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize(("kind", "p"), crossed(KINDS, [1, 2, 3, 5, 8]))
 def test_reductions_of_objects(jobs: Jobs, kind: str, p: int) -> None:
     def work(c: Communicator) -> None:
         total = c.allreduce(10**40 + c.rank)

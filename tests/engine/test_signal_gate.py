@@ -45,7 +45,7 @@ CASES = [(1, 0), (2, 0), (2, 1), (3, 1), (5, 0), (5, 3)]  # ranks, and the one t
 @pytest.mark.parametrize("verb", ["shrink", "agree"])
 @pytest.mark.parametrize(("size", "victim"), CASES)
 def test_a_signal_at_some_lines(verb: str, size: int, victim: int) -> None:
-    lines = range(0, 40_000, 299 * size)
+    lines = range(0, 40_000, 599 * size)
     assert len([*takewhile(lambda line: check(verb, size, victim, line), lines)]) > 2
 
 

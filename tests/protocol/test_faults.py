@@ -14,7 +14,7 @@ from support import faults
 from support.fault_cases import EVERY, Case
 from support.faults import GROUPS, cases, check, lot
 
-SAMPLE = 45  # of so many cases the short tests take one
+SAMPLE = 90  # of so many cases the short tests take one
 
 
 @pytest.mark.thorough

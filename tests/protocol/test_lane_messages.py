@@ -26,7 +26,7 @@ LARGE = EAGER_LIMIT + 1  # bytes of a message that is offered
 RECORD = 1024  # bytes of the first of two frames, at most
 TAG = 7
 LONG = 100.0  # seconds of a wait that something should end
-SIZES = ((LARGE,), (1, LARGE), (30, 1 << 20), (RECORD, LARGE), (LARGE,), (0, LARGE), (30, LARGE - 30))
+SIZES = ((LARGE,), (1, LARGE), (30, 1 << 20), (RECORD, LARGE), (0, LARGE), (30, LARGE - 30))
 
 make = pytest.fixture(makes)
 

@@ -172,7 +172,7 @@ def explore(case: Case) -> int:
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("collective", "algorithm"),
-    [pytest.param(*one, marks=pytest.mark.long if i % 2 else ()) for i, one in enumerate(EVERY)],
+    [pytest.param(*one, marks=pytest.mark.long if i % 4 else ()) for i, one in enumerate(EVERY)],
 )
 @pytest.mark.parametrize("nbytes", [1, pytest.param(100_000, marks=pytest.mark.long)])
 def test_two_ranks_of_which_one_dies_whenever_that_is(collective: str, algorithm: str, nbytes: int) -> None:

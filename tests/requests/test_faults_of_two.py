@@ -24,7 +24,7 @@ from support.mixed import COLLECTIVES
 NAMES = [maker.__name__ for maker in COLLECTIVES]
 WAYS = "one", "two", "receive"  # what is under way: see above
 SIZES = 5, 8
-SAMPLE = 4  # of so many places of one rank the short tests take one
+SAMPLE = 8  # of so many places of one rank the short tests take one
 SOON = 2.0  # virtual seconds in which everything is over …
 SILENT = 10.0  # … when a victim of which nothing was heard has been declared failed
 LETTER = b"x" * 40_000  # what the victim sends: it is granted

@@ -1,11 +1,13 @@
-"""Many small cases of one law as one test: for thousands of them pytest would take longer than the law."""
+"""Many small cases of one law as one test, and cases that only `make test-long` tries."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import wraps
 from typing import Any
+
+import pytest
 
 Test = Callable[..., None]
 
@@ -36,3 +38,21 @@ def each(names: str, values: Iterable[Any]) -> Callable[[Test], Test]:
         return run
 
     return decorate
+
+
+def long_but(few: Container[Any], values: Iterable[Any]) -> list[Any]:
+    """Return the values of a parameter, of which `make test` tries a few, and `make test-long` the others."""
+    return [value if value in few else pytest.param(value, marks=pytest.mark.long) for value in values]
+
+
+def crossed(kinds: Sequence[str], sizes: Sequence[Any]) -> list[Any]:
+    """Return all pairs of a kind of job and a size.
+
+    `make test` tries the first kind in all sizes, and each other kind in one size; `make test-long` tries all pairs.
+    """
+    of_kind = {kind: sizes[-number % len(sizes)] for number, kind in enumerate(kinds)}
+    return [
+        pytest.param(kind, size, marks=[pytest.mark.long] * (kind != kinds[0] and size != of_kind[kind]))
+        for kind in kinds
+        for size in sizes
+    ]

@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ringcast.protocol.machine import Protocol
@@ -163,6 +164,7 @@ def check_quiet(net: Net) -> None:
         assert net.ranks[a]._eager_credits.spent[b] == net.ranks[b]._eager_credits.owed[a]
 
 
+@lru_cache(maxsize=1024)
 def content(a: int, b: int, n: int, size: int) -> bytes:
     """Return what message n from a to b says."""
     return random.Random(f"{a} {b} {n} {size}").randbytes(size)

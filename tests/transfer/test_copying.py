@@ -16,7 +16,7 @@ from ringcast.transfer.copying import copy_files
 from ringcast.transfer.options import Options
 from ringcast.transfer.report import CopyReport, Progress
 from support.any_order import AnyOrder, Died
-from support.cases import each
+from support.cases import each, long_but
 from support.flipping import Flipping
 from support.trees import HOLE, described, make_tree
 
@@ -276,7 +276,7 @@ def deaths(tmp_path: Path, size: int, victim: int, share: int, of: int) -> None:
     assert not [path for path in out.rglob("*") if path.name.endswith(".ringcast-part")]
 
 
-@pytest.mark.parametrize("victim", [0, 1, 3])
+@pytest.mark.parametrize("victim", long_but((0, 3), [0, 1, 3]))
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.long)])
 @each("share", range(0, 6, 2))
 def test_ranks_that_die_at_some_places_cost_the_others_nothing(

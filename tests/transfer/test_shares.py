@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ringcast.transfer.ranges import Range, Ranges
 from ringcast.transfer.shares import Report, Shares, Turn
-from support.cases import each
+from support.cases import each, long_but
 
 ENDLESS = 10_000  # turns
 
@@ -147,7 +147,7 @@ def test_a_reader_is_lost_at_any_turn(size: int, speeds: list[int], data: st.Dat
     assert all([*reader.has] == [(0, size)] for reader in play.readers)
 
 
-@pytest.mark.parametrize("place", range(0, 60, 3))
+@pytest.mark.parametrize("place", long_but(range(0, 60, 6), range(0, 60, 3)))
 @each("victim, hears", [(victim, hears) for victim in range(3) for hears in range(4)])
 def test_a_death_at_every_turn_leaves_no_gap(place: int, victim: int, hears: int) -> None:
     play = Play(1000, [Reader(speed, 2) for speed in (2, 3, 5)])

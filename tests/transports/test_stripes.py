@@ -56,8 +56,16 @@ def pair(several: int, request: pytest.FixtureRequest) -> Iterator[tuple[SocketT
     b.close()
 
 
-@pytest.mark.parametrize(("several", "secure"), [(16, False), (3, True)], indirect=["several"])
-@pytest.mark.parametrize("check", CHECKS, ids=[check.__name__ for check in CHECKS])
+CASES = [  # each law by one of these links, and in `make test-long` by the other
+    pytest.param(
+        several, secure, check, id=f"{check.__name__}-{several}", marks=[pytest.mark.long] * (number % 2 != secure)
+    )
+    for number, check in enumerate(CHECKS)
+    for several, secure in ((16, False), (3, True))
+]
+
+
+@pytest.mark.parametrize(("several", "secure", "check"), CASES, indirect=["several"])
 def test_conformance(check: Check, secure: bool, several: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "LINGER", 1.0)  # what was sent to one that has closed keeps close() waiting so long
 
