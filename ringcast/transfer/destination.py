@@ -98,9 +98,17 @@ class Destination:
         for chunk, digest in expected.items():
             piece = Piece(chunk, 1)
             view = buffer[: self.layout.length(piece)]
-            if self._read(piece, view) and digests.of_chunks(view) == [digest]:
+            if self.read(piece, view) and digests.of_chunks(view) == [digest]:
                 self.have.add(chunk)
-        self._close_compared()
+        self.leave()
+
+    def root(self) -> int:
+        """Return the descriptor of the directory, which `prepare` has made.
+
+        Raises:
+            OSError: it is gone.
+        """
+        return self._places.root()
 
     def reserve(self) -> None:
         """Allocate room for the missing data, so that a full disk is an error before the first byte is sent.
@@ -184,7 +192,7 @@ class Destination:
 
     def close(self) -> None:
         """Close all open files; part files stay, so that the same copy can go on later."""
-        self._close_compared()
+        self.leave()
         self._parts.close()
         self._places.close()
 
@@ -246,7 +254,7 @@ class Destination:
         """Return whether the file of an entry without data is there, of the right size and without data."""
         return self._looks_whole(number) and self._open_compared(number, entry, part=False)
 
-    def _read(self, piece: Piece, buffer: memoryview) -> bool:
+    def read(self, piece: Piece, buffer: memoryview) -> bool:
         """Fill the buffer with a piece from the files of this host; return False if any byte is missing."""
         at = 0
         for span in self.layout.spans(piece):
@@ -265,7 +273,7 @@ class Destination:
         """Open an entry's part file, or its file, for reading; return False if it is gone or its holes are wrong."""
         if number == self._entry:
             return True
-        self._close_compared()
+        self.leave()
         if part:
             file = self._parts.open_to_read(number)
         else:
@@ -278,7 +286,8 @@ class Destination:
         self._file, self._entry = file, number
         return True
 
-    def _close_compared(self) -> None:
+    def leave(self) -> None:
+        """Close the file that was read last."""
         if self._file >= 0:
             os.close(self._file)
         self._file, self._entry = -1, -1

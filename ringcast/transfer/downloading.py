@@ -2,20 +2,19 @@
 
 The first rank lists the files. Their contents follow each other in one stream, so that many small files take no longer
 than a large one. The stream is read in windows (`read_once.py`); while one is read, another thread writes the one
-before into part files (`destination.py`). A file that is there already, of the right size, is not read again.
+before into part files (`destination.py`). A file that is there already, of the right size, is not read again; nor are
+the parts of other files that an earlier copy has left (`arrived.py`), which a host that lacks them gets from one that
+has them.
 """
 
 from __future__ import annotations
 
 import os
 import posixpath
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from datetime import datetime
-from glob import has_magic
+from contextlib import closing, suppress
 from hashlib import sha256
 from typing import Any
 
@@ -24,36 +23,26 @@ import numpy as np
 from ringcast._util.dataclass import dataclass
 from ringcast.errors import PeerFailed, SourceChanged, SourceError, TransferError
 from ringcast.ops import Array
-from ringcast.transfer import read_once
+from ringcast.transfer import digests, read_once
+from ringcast.transfer.arrived import Arrived, forget
 from ringcast.transfer.destination import Destination
 from ringcast.transfer.layout import CHUNK, Layout, Piece
-from ringcast.transfer.manifest import DIRECTORY, FILE, Entry, Manifest
+from ringcast.transfer.manifest import FILE, Manifest
 from ringcast.transfer.options import NONE, Options
-from ringcast.transfer.origin import name_of
+from ringcast.transfer.ranges import Range
 from ringcast.transfer.records import announced, brief, exchanged
-from ringcast.transfer.report import Progress
+from ringcast.transfer.remote_listing import Listed, folder_of, listed, place_of
+from ringcast.transfer.report import Moved, Progress
+from ringcast.transfer.rounds import Traffic
 from ringcast.transfer.shares import Requests
-from ringcast.transfer.sources.base import Changed, Source, Trouble, in_a_line
+from ringcast.transfer.sources.base import Changed, Source, Trouble
 from ringcast.transfer.sources.opening import name_for_people, needs_fsspec, open_source
 from ringcast.transfer.sources.packed import Packed, Window
 from ringcast.transfer.sources.remote import RemoteSource, url_to_fs
 
-WINDOW = 32  # chunks that are read together; two such windows are the memory of a host
-_MAGIC = re.compile(r"[*?[]")  # of a pattern
-_CHANGES = ("mtime", "LastModified", "last_modified", "updated", "created")  # of fsspec's stores, for times of change
-_FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # a store has none
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The files of a source: a manifest, the version of a single file, and the error, if there is one.
-
-    It names no URL: each host opens the files below its own source, so that no other host chooses them.
-    """
-
-    manifest: bytes
-    version: str = ""
-    error: str = ""
+WINDOW = 32  # chunks that are read together, at most; two such windows are the memory of a host
+_SHORTEST, _FIRST = 4, 8  # chunks of other windows: what a copy that breaks off loses of a slow source
+_QUICK = 1.0  # seconds for a window, below which the next one is longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +55,15 @@ class _Place:
 
 @dataclass(slots=True)
 class Downloaded:
-    """The outcome on this rank: number of files and bytes, bytes that were written, and the error, if any."""
+    """The outcome on this rank: number of files and bytes, bytes that were written and moved, and the error, if any."""
 
     files: int = 0
     nbytes: int = 0
     written: int = 0
     seconds: float = 0.0
     error: str = ""
+    source: Moved = Moved()
+    network: Moved = Moved()
 
 
 def download_files(
@@ -92,40 +83,43 @@ def download_files(
         options: `recursive`, `preserve`, `sparse`; `rate`: most bytes that all hosts read in a second; `verify`: with
             "none" files that are there are read again.
         connections: of each host.
-        watch: called after each window.
+        watch: called whenever bytes have come.
 
     Raises:
         TransferError: the source cannot be read.
     """
     began, outcome = time.monotonic(), Downloaded()
-    listed, comm = read_once.among(
-        comm, lambda comm: announced(comm, 0, Listed, lambda: _listed(source, options.recursive))
+    found, comm = read_once.among(
+        comm, lambda comm: announced(comm, 0, Listed, lambda: listed(source, options.recursive))
     )
-    if listed.error:
-        raise SourceError(brief(name_for_people(source)), brief(listed.error))
-    manifest = Manifest.decode(listed.manifest)
+    if found.error:
+        raise SourceError(brief(name_for_people(source)), brief(found.error))
+    manifest = Manifest.decode(found.manifest)
     outcome.files = sum(entry.kind == FILE for entry in manifest.entries)
     outcome.nbytes = manifest.nbytes
-    mine = _Mine(manifest, target, options)
+    mine = _Mine(manifest, target, options, place_of(source), found.identity)
     rate = None if options.rate is None else options.rate / len(comm.members)
-    packed, requests = _packed(manifest, source, listed.version, rate), Requests(connections)
+    packed, requests = _packed(manifest, source, found.version, rate), Requests(connections)
     with closing(packed), closing(mine):
         mine.prepare()
+        mine.open_begun(packed)
         missing, comm = read_once.among(comm, lambda comm: _lacking(comm, mine, keep_going=options.keep_going))
-        for window in mine.windows(missing):
+        mine.expect(missing, watch)
+        for window in mine.windows():
+            start = time.monotonic()
             comm = mine.take(comm, packed, window, source, requests)
-            _check(comm, packed, (window.first + window.count) * CHUNK, source)
+            quick = time.monotonic() - start < _QUICK
+            mine.resize(_check(comm, packed, (window.first + window.count) * CHUNK, source, quick))
             mine.write(window)
-            if watch is not None:
-                watch(Progress(min((window.first + window.count) * CHUNK, manifest.nbytes), manifest.nbytes))
         mine.finish()
     outcome.written, outcome.error = mine.written, brief(mine.error)
+    outcome.source, outcome.network = mine.moved
     outcome.seconds = time.monotonic() - began
     return outcome
 
 
-def _check(comm: Any, packed: Packed, stop: int, source: str) -> None:
-    """Check the files that are over at this byte of the stream.
+def _check(comm: Any, packed: Packed, stop: int, source: str, quick: bool) -> bool:
+    """Check the files that are over at this byte of the stream; return whether the window was quick on all ranks.
 
     Raises:
         SourceChanged: one of them has changed, as any rank sees it; all ranks raise it.
@@ -137,11 +131,12 @@ def _check(comm: Any, packed: Packed, stop: int, source: str) -> None:
     except Changed as trouble:
         same, why = 0, trouble.reason
     try:
-        same = comm.agree(same)
+        flags = comm.agree(same | quick << 1)
     except PeerFailed as error:  # the next read goes on without that rank
-        same = error.flag or 0
-    if not same:
+        flags = error.flag or 0
+    if not flags & 1:
         raise SourceChanged(brief(name_for_people(source)), brief(why))
+    return bool(flags & 2)
 
 
 def _lacking(comm: Any, mine: _Mine, *, keep_going: bool) -> list[int]:
@@ -164,8 +159,17 @@ def _lacking(comm: Any, mine: _Mine, *, keep_going: bool) -> list[int]:
 class _Mine:
     """The files on this host, and the thread that writes them."""
 
-    def __init__(self, manifest: Manifest, target: str, options: Options) -> None:
+    def __init__(self, manifest: Manifest, target: str, options: Options, source: str, identity: bytes) -> None:
         self.layout, self.error, self.written = Layout(manifest), "", 0
+        self._source, self._identity = source, identity
+        self._arrived: Arrived | None = None
+        self._sure: set[int] = set()  # chunks that an earlier copy has left, and that are right
+        self._missing: Sequence[int] = ()  # on any rank
+        self._lacking: set[int] = set()  # the same ones
+        self._done = self._total = 0  # bytes of them: of the windows that are over, and of all
+        self._watch: Callable[[Progress], object] | None = None
+        self._length = min(_FIRST, WINDOW)  # of the next window
+        self._traffic = Traffic()
         self._version = sha256(manifest.encode()).hexdigest()
         self._destination = Destination(manifest, target, options.preserve, options.sparse)
         self._verify = options.verify
@@ -190,16 +194,53 @@ class _Mine:
     def _prepare(self) -> None:
         if self._destination.prepare() and self._verify != NONE:
             self._destination.trust()
+        self._go_on()
         self._destination.reserve()
 
-    def windows(self, missing: Sequence[int]) -> Iterator[Piece]:
+    def _go_on(self) -> None:
+        """Find the chunks that an earlier copy of the same source has left."""
+        have = self._destination.have
+        if not self._identity or len(have) == self.layout.chunks:
+            return
+        try:
+            self._arrived = Arrived(self._destination.root(), self._source, self._identity)
+        except OSError:  # without it everything is read again
+            return
+        if self._verify != NONE:
+            before = {*have}
+            known = self._arrived.known.items()
+            self._destination.verify({n: each for n, each in known if n < self.layout.chunks and n not in before})
+            self._sure = have - before
+
+    def open_begun(self, packed: Packed) -> None:
+        """Open files of which parts are here, so that a change is seen that happens from now on."""
+        for number in sorted({part for chunk in self._sure for part in packed.files_at(chunk * CHUNK, CHUNK)}):
+            with suppress(Trouble):  # the read meets it again
+                packed.source(number)
+
+    def expect(self, missing: Sequence[int], watch: Callable[[Progress], object] | None) -> None:
+        """Take the chunks that are to be read, and the function that gets the progress."""
+        self._missing, self._lacking, self._watch = missing, {*missing}, watch
+        self._total = sum(self.layout.length(Piece(chunk, 1)) for chunk in missing)
+
+    def windows(self) -> Iterator[Piece]:
         """Yield runs of chunks that are read together."""
-        at = 0
+        at, missing = 0, self._missing
         while at < len(missing):
-            first = missing[at]
-            while at < len(missing) and missing[at] < first + WINDOW:
+            first, length = missing[at], self._length
+            while at < len(missing) and missing[at] < first + length:
                 last, at = missing[at], at + 1
             yield Piece(first, last + 1 - first)
+
+    def resize(self, quick: bool) -> None:
+        """Make the next window longer after a quick one, else shorter."""
+        self._length = min(WINDOW, 2 * self._length) if quick else min(WINDOW, max(_SHORTEST, self._length // 2))
+
+    @property
+    def moved(self) -> tuple[Moved, Moved]:
+        """The bytes that came here from the source, and from other hosts."""
+        source, network = self._traffic.source, self._traffic.network
+        return Moved(source.nbytes, source.seconds), Moved(network.nbytes, network.seconds)
 
     def take(self, comm: Any, packed: Packed, window: Piece, source: str, requests: Requests) -> Any:
         """Read a window together with all ranks, while the one before is written; return the ranks that are left."""
@@ -208,8 +249,46 @@ class _Mine:
         self._room, self._turn = self._buffers[self._turn][: self.layout.length(window)], 1 - self._turn
         room, start = self._room, window.first * CHUNK
         view = Window(packed, start, start + len(room), f"{self._version} {window.first}")
+        there = self._there(window, room)
+        self._traffic.watch = self._watcher(window)
         name = name_for_people(source)
-        return read_once.read_among(comm, name, requests, lambda *_: (room, room.data, False), view)[1]
+        made = room, room.data, False
+        return read_once.read_among(comm, name, requests, lambda *_: made, view, there, self._traffic)[1]
+
+    def _there(self, window: Piece, room: Array) -> list[Range]:
+        """Return the bytes of a window that are no more to be read: those that no rank lacks, and those that are sure.
+
+        The latter are put into the room, as others may lack them.
+        """
+        found = [chunk for chunk in window.chunks if chunk not in self._lacking]
+        if sure := [chunk for chunk in window.chunks if chunk in self._sure and chunk in self._lacking]:
+            found += self._thread.submit(self._load, window, sure, room).result()  # it has the files
+        places = [((chunk - window.first) * CHUNK, self.layout.length(Piece(chunk, 1))) for chunk in found]
+        return [(start, start + length) for start, length in places]
+
+    def _load(self, window: Piece, chunks: Sequence[int], room: Array) -> list[int]:
+        """Read chunks from the files that are here; return those that were read."""
+        found: list[int] = []
+        for chunk in chunks:
+            piece, at = Piece(chunk, 1), (chunk - window.first) * CHUNK
+            if self._destination.read(piece, room[at : at + self.layout.length(piece)].data):
+                found.append(chunk)
+        self._destination.leave()
+        return found
+
+    def _watcher(self, window: Piece) -> Callable[[int], object]:
+        """Return the function that is called with the bytes of a window that are here."""
+        lacking = sum(self.layout.length(Piece(chunk, 1)) for chunk in window.chunks if chunk in self._lacking)
+        before = self._done + lacking - self.layout.length(window)
+        self._done += lacking
+
+        def watch(arrived: int) -> None:
+            if self._watch is not None:
+                network = self._traffic.network
+                rate = int(network.nbytes / network.seconds) if network.nbytes and network.seconds else 0
+                self._watch(Progress(before + arrived, self._total, network=rate))
+
+        return watch
 
     def write(self, window: Piece) -> None:
         """Have the window that was taken last written, unless there was an error."""
@@ -219,18 +298,30 @@ class _Mine:
         def write() -> None:
             new = [chunk for chunk in window.chunks if chunk not in self._destination.have]
             self._destination.write(window, data.data)
+            self._remember(window, new, data)
             self._destination.settle(new)
             self.written += sum(self.layout.length(Piece(chunk, 1)) for chunk in new)
 
         if not self.error:
             self._attempt(write)
 
+    def _remember(self, window: Piece, chunks: Sequence[int], data: Array) -> None:
+        if self._arrived is None:
+            return
+        parts = {chunk: data[(chunk - window.first) * CHUNK :][:CHUNK].data for chunk in chunks}
+        self._arrived.add({chunk: digests.of_chunks(part)[0] for chunk, part in parts.items()})
+
     def finish(self) -> None:
         """Wait for the writer, and give the files their names and attributes."""
         for each in self._under_way:
             each.result()
         if not self.error:
-            self._attempt(self._destination.finish)
+            self._attempt(self._finish)
+
+    def _finish(self) -> None:
+        self._destination.finish()
+        with suppress(OSError):
+            forget(self._destination.root(), self._source)
 
     def _attempt(self, step: Callable[[], object]) -> None:
         try:
@@ -241,6 +332,8 @@ class _Mine:
     def close(self) -> None:
         self._thread.shutdown()
         self._destination.close()
+        if self._arrived is not None:
+            self._arrived.close()
 
 
 def _packed(manifest: Manifest, source: str, version: str, rate: float | None) -> Packed:
@@ -254,7 +347,7 @@ def _packed(manifest: Manifest, source: str, version: str, rate: float | None) -
     def opened(number: int) -> Source:
         if not held:
             files, path = url_to_fs(source)
-            held.append((files, _base(files, path, source)))
+            held.append((files, folder_of(files, path, source)))
         return RemoteSource(held[0][0], posixpath.join(held[0][1], names[number]))
 
     return Packed([entry.size for entry in files], names, opened, rate)
@@ -265,80 +358,3 @@ def _of_version(source: Source, version: str) -> Source:
         source.close()
         raise Changed("its ETag or time of change is another one than in the list")
     return source
-
-
-# The list of files.
-
-
-def _listed(source: str, recursive: bool) -> Listed:
-    """Return the files of a source."""
-    try:
-        if not needs_fsspec(source):
-            found, version = _single(source)
-        else:
-            found, version = [*_of_store(source, recursive)], ""
-        entries = sorted([*_folders(entry.path for entry in found), *found], key=lambda entry: entry.path)
-        manifest = Manifest(entries, (os.geteuid(), os.getegid()))
-        manifest.check()
-    except Trouble as trouble:
-        return Listed(b"", error=brief(trouble.reason))
-    except TransferError as error:
-        return Listed(b"", error=brief(str(error)))
-    except Exception as error:  # packages for stores have errors of their own
-        return Listed(b"", error=in_a_line(error))
-    return Listed(manifest.encode(), version)
-
-
-def _single(url: str) -> tuple[list[Entry], str]:
-    with closing(open_source(url)) as opened:
-        return [Entry(os.fsencode(name_of(url)), FILE, _FILE_MODE, time.time_ns(), opened.size)], opened.version
-
-
-def _of_store(url: str, recursive: bool) -> Iterator[Entry]:
-    """Yield the files of a store: a file, all files in a directory, or all files that match a pattern."""
-    files, path = url_to_fs(url)
-    if has_magic(path):
-        found = files.glob(path, detail=True)
-    elif files.isdir(path):
-        if not recursive:
-            raise TransferError("a directory; -r copies it with all that is in it")
-        found = files.find(path, detail=True)
-    else:
-        found = {path: files.info(path)}
-    base = _base(files, path, url)
-    for name, info in found.items():
-        if info.get("type") != "directory":
-            inside = name[len(base) :].lstrip("/")
-            yield Entry(os.fsencode(inside), FILE, _FILE_MODE, _changed(info), int(info["size"]))
-    if not found:
-        raise TransferError("there is no such file")
-
-
-def _base(files: Any, path: str, url: str) -> str:
-    """Return the directory of a store below which files keep their names."""
-    magic = _MAGIC.search(path)
-    if magic is not None:
-        return posixpath.dirname(path[: magic.start()])
-    return path.rstrip("/") if url.endswith("/") and files.isdir(path) else posixpath.dirname(path.rstrip("/"))
-
-
-def _changed(info: dict[str, Any]) -> int:
-    """Return the time of change of a file of a store, in ns; now, where the store does not say."""
-    for name in _CHANGES:
-        value = info.get(name)
-        if isinstance(value, datetime):
-            return int(value.timestamp() * 10**9)
-        if isinstance(value, int | float):
-            return int(value * 10**9)
-    return time.time_ns()
-
-
-def _folders(paths: Iterator[bytes]) -> Iterator[Entry]:
-    """Yield the directories in which files are."""
-    seen: set[bytes] = set()
-    for path in paths:
-        parts = path.split(b"/")[:-1]
-        for depth in range(1, len(parts) + 1):
-            if (folder := b"/".join(parts[:depth])) not in seen:
-                seen.add(folder)
-                yield Entry(folder, DIRECTORY, _FOLDER_MODE, time.time_ns())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -35,7 +35,7 @@ from ringcast.transfer import records
 from ringcast.transfer.ranges import Range, Ranges
 from ringcast.transfer.reading import Problem, Reading
 from ringcast.transfer.records import announced, brief, exchanged
-from ringcast.transfer.rounds import Readers, Rounds
+from ringcast.transfer.rounds import Readers, Rounds, Traffic
 from ringcast.transfer.shares import Requests, Shares
 from ringcast.transfer.sources import tries
 from ringcast.transfer.sources.base import Changed, Missing, Source, Trouble
@@ -122,10 +122,19 @@ def read_file(comm: Ranks, source: str, connections: int, room: Room, opened: So
 
 
 def read_among(
-    comm: Ranks, source: str, requests: Requests, room: Room, opened: Source | None = None
+    comm: Ranks,
+    source: str,
+    requests: Requests,
+    room: Room,
+    opened: Source | None = None,
+    there: Iterable[Range] = (),
+    traffic: Traffic | None = None,
 ) -> tuple[Array, Ranks]:
-    """Read as `read_file` does; return the array, and the communicator of the ranks that are left."""
-    read = _Read(source, requests, room, opened)
+    """Read as `read_file` does; return the array, and the communicator of the ranks that are left.
+
+    `there` are the bytes that this rank's room has from the start: they are passed on to the ranks that lack them.
+    """
+    read = _Read(source, requests, room, opened, there, traffic)
     try:
         return among(comm, read.run)
     finally:
@@ -218,13 +227,23 @@ def _refuse(comm: Ranks, source: str, first: int, other: int) -> NoReturn:
 class _Read:
     """State of a read on this rank, which outlives the loss of other ranks."""
 
-    def __init__(self, source: str, requests: Requests, room: Room, opened: Source | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        requests: Requests,
+        room: Room,
+        opened: Source | None = None,
+        there: Iterable[Range] = (),
+        traffic: Traffic | None = None,
+    ) -> None:
         self._name = source if opened is None else ""
         self._requests, self._room = requests, room
         self._shown = brief(name_for_people(source))
         self._source = opened
         self._result: tuple[Array, memoryview, bool] | None = None
-        self._there = Ranges()  # bytes of the result that are there
+        self._begun = tuple(there)
+        self._there = Ranges(self._begun)  # bytes of the result that are there
+        self._traffic = traffic or Traffic()
 
     def close(self) -> None:
         if self._source is not None:
@@ -262,7 +281,7 @@ class _Read:
         wrong: ArgumentError | None = None
         made = self._result is not None and len(self._result[1]) == size
         if not np.asarray(comm.allgather(np.int64(made))).all():  # a rank may have been lost while it was made
-            self._there = Ranges()
+            self._there = Ranges(self._begun)
             try:
                 self._result = self._room(comm, size)
             except ArgumentError as error:
@@ -313,7 +332,7 @@ class _Read:
     def _read(self, readers: Ranks, standings: Sequence[Standing], memory: memoryview) -> Outcome:
         """Read and pass on until all hosts have every byte; return the outcome, alike at all readers."""
         shares = self._shares(standings, len(memory))
-        rounds = Rounds(readers, memory, self._there, shares)
+        rounds = Rounds(readers, memory, self._there, shares, self._traffic)
         source = None if standings[readers.rank].error else self._source
         reading = None if source is None else Reading(source, memory, self._requests.each)
         try:
@@ -326,6 +345,7 @@ class _Read:
                 self._requests.all = shares.requests
             if reading is not None:
                 reading.close()
+                self._traffic.source.add(*reading.work)
         return _verdict(readers, problem, rounds.done, Outcome(len(memory), self._shown))
 
     def _shares(self, standings: Sequence[Standing], size: int) -> Shares:

@@ -47,6 +47,7 @@ class Reading:
         self._reads: set[Connection] = set()  # that read now
         self._most = self._requests = connections
         self._heard = time.monotonic()  # when the last byte came, or the first segment
+        self._read_bytes, self._busy, self._since = 0, 0.0, 0.0  # seconds of reading until then, and since when
         self._resume = 0.0  # no request before this time
         self._epoch = self._refused = 0
         self._pause = 0.0  # seconds, which a server asks for and others have not heard yet
@@ -101,6 +102,11 @@ class Reading:
                 self._start()
             self._lock.notify_all()
 
+    @property
+    def work(self) -> tuple[int, float]:
+        """Bytes that have been read, and seconds in which at least one segment was under way."""
+        return self._read_bytes, self._busy
+
     def close(self) -> None:
         """End all threads."""
         with self._lock:
@@ -139,6 +145,8 @@ class Reading:
                     with self._lock:
                         self._reads.discard(connection)
                         self._under_way.remove(segment)
+                        if not self._under_way:
+                            self._busy += time.monotonic() - self._since
                         if segment.position < segment.stop and not self.problem:
                             self._waiting.appendleft(segment)
             except Exception as error:  # whatever it is: the main thread waits
@@ -157,6 +165,8 @@ class Reading:
                     connection.close()
                 elif self._waiting and wait <= 0:
                     segment = self._waiting.popleft()
+                    if not self._under_way:
+                        self._since = time.monotonic()
                     self._under_way.append(segment)
                     self._reads.add(connection)
                     return segment
@@ -190,6 +200,7 @@ class Reading:
             for length in steps:
                 with self._lock:
                     self._heard = time.monotonic()
+                    self._read_bytes += length
                     self._ready.add((start, start + length))
                     start += length
                     segment.position = max(segment.position, min(start, segment.stop))

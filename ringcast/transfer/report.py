@@ -9,6 +9,14 @@ from ringcast.wire.codec import Count, Rank
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """Bytes that a host has got, and the seconds for which that was under way."""
+
+    nbytes: Count = 0
+    seconds: Seconds = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class RankReport:
     """The outcome of the copy on one rank.
 
@@ -20,6 +28,8 @@ class RankReport:
         seconds: time that hashing and writing took.
         stalled: seconds for which its disk made all others wait, less the wait for the quickest disk.
         error: why files are missing there; empty if every byte is there.
+        source: of a remote source: the bytes that this host has read from it; None in other copies.
+        network: of a remote source: the bytes that other hosts have passed on to this one; None in other copies.
     """
 
     rank: Rank
@@ -29,6 +39,8 @@ class RankReport:
     seconds: Seconds = 0.0
     stalled: Seconds = 0.0
     error: str = ""
+    source: Moved | None = None
+    network: Moved | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +77,13 @@ class Progress:
         done: bytes sent.
         total: bytes to be sent.
         slowest: the rank whose disk took longest in the last segment; None before the end of the first one.
+        network: bytes in a second that hosts pass on to the first of them, of a remote source; 0: none yet.
     """
 
     done: Count
     total: Count
     slowest: Rank | None = None
+    network: Count = 0
 
 
 def report_of(rank: int, told: Ended) -> RankReport:

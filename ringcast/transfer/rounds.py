@@ -9,8 +9,9 @@ on follows in its next report.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import field
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -40,10 +41,38 @@ class Readers(records.Ranks, Protocol):
     def iallgatherv(self, value: Any, counts: Any = None, *, out: Any = None) -> Request[Any]: ...
 
 
+@dataclass(slots=True)
+class Work:
+    """Bytes that were moved, and the seconds for which that was under way."""
+
+    nbytes: int = 0
+    seconds: float = 0.0
+
+    def add(self, nbytes: int, seconds: float) -> None:
+        """Count more of it."""
+        self.nbytes += nbytes
+        self.seconds += seconds
+
+
+@dataclass(slots=True)
+class Traffic:
+    """The work of this host: bytes that it has read from the source, and bytes that other hosts have passed on to it.
+
+    `watch` is called in each round with the number of bytes of the file that are here.
+    """
+
+    source: Work = field(default_factory=Work)
+    network: Work = field(default_factory=Work)
+    watch: Callable[[int], object] = lambda _: None
+
+
 class Rounds:
     """The rounds of the readers, seen from one of them."""
 
-    def __init__(self, readers: Readers, memory: memoryview, there: Ranges, shares: Shares) -> None:
+    def __init__(
+        self, readers: Readers, memory: memoryview, there: Ranges, shares: Shares, traffic: Traffic | None = None
+    ) -> None:
+        self._traffic = traffic or Traffic()
         self._readers, self._memory, self._there, self._shares = readers, memory, there, shares
         self._me, self._size = readers.rank, len(readers.members)
         self._data = np.frombuffer(memory, np.uint8) if len(memory) else np.empty(0, np.uint8)
@@ -137,13 +166,16 @@ class Rounds:
             if number != self._me:
                 _scatter(part, ranges, self._data)
         self._arrived(passing.sent)
-        speed = sum(map(len, passing.parts)) / max(time.monotonic() - passing.began, 1e-6)
+        nbytes, seconds = sum(map(len, passing.parts)), time.monotonic() - passing.began
+        self._traffic.network.add(nbytes - len(passing.parts[self._me]), seconds)
+        speed = nbytes / max(seconds, 1e-6)
         self._speed = max(speed, 0.9 * self._speed)
 
     def _arrived(self, sent: Sequence[Sequence[Range]]) -> None:
         for ranges in sent:
             for each in ranges:
                 self._there.add(each)
+        self._traffic.watch(self._there.total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from ringcast._util.printable import printable
 from ringcast.commands.command_line import FAILED, USAGE, checked, parser, refuse
 from ringcast.commands.cp.hosts import copy_to_all
 from ringcast.commands.cp.job import Job, checked_listing, job_of
-from ringcast.commands.cp.launch import KEPT, KEPT_WHOLE, Outcome, run_job
+from ringcast.commands.cp.launch import KEPT, Outcome, run_job
 from ringcast.errors import ConfigError, TransferError
 from ringcast.net.hostlist import HostError
 from ringcast.transfer.manifest import DIRECTORY, Manifest, shown
@@ -74,7 +74,7 @@ def _run(job: Job) -> tuple[Outcome, int]:
     try:
         outcome = copy_to_all(job.hosts, run, _complain) if job.order.options.keep_going else run(job.hosts)
     except KeyboardInterrupt:
-        _complain(f"interrupted; {KEPT_WHOLE if job.order.connections else KEPT}")
+        _complain(f"interrupted; {KEPT}")
         return Outcome(error="interrupted"), INTERRUPTED
     if outcome.report is None:
         _complain(outcome.text)
@@ -124,6 +124,9 @@ def _to_json(outcome: Outcome, hosts: Sequence[str]) -> dict[str, object]:
     for each in ranks:
         each["host"] = hosts[each.pop("rank") - 1]
         each["first_error"] = outcome.tried_again.get(each["host"], "")
+        for name in "source", "network":
+            if each[name] is None:
+                del each[name]
     return {"ok": outcome.ok, **plain, "hosts": ranks}
 
 

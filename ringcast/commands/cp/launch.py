@@ -28,7 +28,6 @@ from ringcast.wire.codec import encode
 _WORKER = "ringcast.commands.cp.worker"
 _PATIENCE = 3.0  # seconds in which a job ends after its report
 KEPT = "data that has arrived is kept, and the same command sends only the rest"
-KEPT_WHOLE = "files that are whole are kept, and the same command reads the others"
 
 
 @dataclass(frozen=True, slots=True)

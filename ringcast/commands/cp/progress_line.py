@@ -32,9 +32,14 @@ def line(progress: Progress, seconds: float, hosts: Sequence[str]) -> str:
 
     >>> line(Progress(500_000_000, 1_000_000_000, 2), 5.0, ["a", "b"])
     '50 % of 1,000.0 MB, 100.0 MB/s, 5 s left, slowest disk: b'
+    >>> line(Progress(500_000_000, 1_000_000_000, network=800_000_000), 5.0, ["a", "b"])
+    '50 % of 1,000.0 MB, from source 100.0 MB/s, to hosts 800.0 MB/s, 5 s left'
     """
     share = 100 * progress.done // progress.total if progress.total else 100
     speed = progress.done / seconds if seconds else 0.0
     left = f", {(progress.total - progress.done) / speed:.0f} s left" if speed else ""
     slowest = f", slowest disk: {hosts[progress.slowest - 1]}" if progress.slowest else ""
-    return f"{share} % of {progress.total / 1e6:,.1f} MB, {speed / 1e6:,.1f} MB/s{left}{slowest}"
+    rate = f"{speed / 1e6:,.1f} MB/s"
+    if progress.network:
+        rate = f"from source {rate}, to hosts {progress.network / 1e6:,.1f} MB/s"
+    return f"{share} % of {progress.total / 1e6:,.1f} MB, {rate}{left}{slowest}"

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from ringcast.commands.cp.order import Order, below_home
 from ringcast.errors import PeerFailed, Revoked, TransferError
 from ringcast.transfer.downloading import Downloaded, download_files
 from ringcast.transfer.records import Seconds, brief, exchanged
-from ringcast.transfer.report import CopyReport, Progress, RankReport
+from ringcast.transfer.report import CopyReport, Moved, Progress, RankReport
 from ringcast.transfer.survivors import survivors
 from ringcast.wire.codec import Count
 
 _PAUSE = 0.1  # seconds between two messages of progress
-_OVER = np.array([-1, -1])  # the last one
+_OVER = np.array([-1, -1, -1])  # the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class _Ended:
     seconds: Seconds = 0.0
     error: str = ""
     failed: str = ""
+    source: Moved = Moved()
+    network: Moved = Moved()
 
 
 def copy_remote(comm: Any, order: Order, watch: Callable[[Progress], object] | None) -> CopyReport | None:
@@ -66,9 +69,9 @@ def _copied(comm: Any, hosts: Any, order: Order) -> _Ended:
 
     def tell(progress: Progress) -> None:
         nonlocal next_time
-        if time.monotonic() >= next_time:
+        if time.monotonic() >= next_time or progress.done == progress.total:
             next_time = time.monotonic() + _PAUSE
-            _send(comm, np.array([progress.done, progress.total]))
+            _send(comm, np.array([progress.done, progress.total, progress.network]))
 
     done, failed, first = Downloaded(), "", hosts.rank == 0
     try:
@@ -77,9 +80,8 @@ def _copied(comm: Any, hosts: Any, order: Order) -> _Ended:
         failed = brief(str(error))
     if first:
         _send(comm, _OVER)
-    return _Ended(
-        socket.gethostname(), done.files, done.nbytes, done.written, done.seconds, done.error or failed, failed
-    )
+    facts = done.files, done.nbytes, done.written, done.seconds
+    return _Ended(socket.gethostname(), *facts, done.error or failed, failed, done.source, done.network)
 
 
 def _send(comm: Any, numbers: Any) -> None:
@@ -90,8 +92,8 @@ def _send(comm: Any, numbers: Any) -> None:
 def _follow(comm: Any, watch: Callable[[Progress], object]) -> None:
     """Show the progress that rank 1 tells, until it ends."""
     with suppress(PeerFailed, Revoked):
-        while (numbers := np.asarray(comm.recv(1))).shape == (2,) and numbers[0] >= 0:
-            watch(Progress(int(numbers[0]), int(numbers[1])))
+        while (numbers := np.asarray(comm.recv(1))).shape == (3,) and numbers.min() >= 0:
+            watch(Progress(int(numbers[0]), int(numbers[1]), network=int(numbers[2])))
 
 
 def _exchanged(comm: Any, mine: _Ended) -> tuple[dict[int, _Ended], dict[int, str]]:
@@ -113,9 +115,8 @@ def _report(ranks: Sequence[int], found: dict[int, _Ended], lost: dict[int, str]
         else:
             ended = found[rank]
             there = ended.nbytes - ended.written if not ended.error else 0
-            reports.append(
-                RankReport(rank, brief(ended.host), ended.written, there, ended.seconds, error=brief(ended.error))
-            )
+            mine = RankReport(rank, brief(ended.host), ended.written, there, ended.seconds, error=brief(ended.error))
+            reports.append(replace(mine, source=ended.source, network=ended.network))
     whole = max((found[rank] for rank in ranks if rank in found), key=lambda each: each.nbytes)
     read = max(each.written for each in reports)
     return CopyReport(whole.files, whole.nbytes, read, read, whole.seconds, tuple(reports))

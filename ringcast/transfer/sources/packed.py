@@ -45,6 +45,10 @@ class Packed:
                 start += length
             number += 1
 
+    def files_at(self, start: int, length: int) -> list[int]:
+        """Return the files in which bytes of the stream are, up to its end."""
+        return [number for number, _, _ in self.parts(start, min(start + length, self._starts[-1]))]
+
     def source(self, number: int) -> Source:
         """Return a file, which is opened at its first use.
 

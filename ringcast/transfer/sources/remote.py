@@ -52,6 +52,11 @@ def _try_once(files: Any) -> None:
         files.config_kwargs = {"retries": {"max_attempts": 0}, **files.config_kwargs}
 
 
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return the version of a file by what its store says; "" if that is nothing that changes with the content."""
+    return " ".join(f"{name}={info[name]}" for name in _VERSIONS if info.get(name) is not None)
+
+
 class RemoteSource:
     """A file of a file system of fsspec."""
 
@@ -85,7 +90,7 @@ class RemoteSource:
         size = info.get("size")
         if info.get("type") == "directory" or not isinstance(size, int):
             raise Unreadable("it has no size, or is a directory")
-        return size, " ".join(f"{name}={info[name]}" for name in _VERSIONS if info.get(name) is not None)
+        return size, version_of(info)
 
 
 class _Reads:
