@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -80,3 +81,34 @@ def test_nothing_outlives_a_command_that_is_killed_while_no_byte_comes(
     code, out, _ = copy.end()
     assert (code != 0, out) == (True, "")
     assert not (tmp_path / "model.bin").exists()
+
+
+LARGE = bytes(100_000_000)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_same_command_reads_only_what_a_killed_one_has_not(tmp_path: Path, number: signal.Signals) -> None:
+    with store(LARGE) as served:
+        served.rate = 10_000_000
+        copy = Copy(served, tmp_path)
+        until(lambda: served.asked and max(start for start, _ in served.asked) > 50_000_000)
+        copy.process.send_signal(number)
+        code, out, err = copy.end()
+        assert (code != 0, out) == (True, "")
+        if number == signal.SIGINT:
+            assert err == (
+                "ringcast cp: interrupted; data that has arrived is kept, and the same command sends only the rest\n"
+            )
+        assert not (tmp_path / "model.bin").exists()
+        served.rate = None
+        served.asked.clear()
+        report = tmp_path / "report.json"
+        code, out, err = Copy(served, tmp_path, "--json-report", str(report)).end()
+        assert (code, err) == (0, "")
+        assert min(start for start, stop in served.asked if stop > 1) > 10_000_000
+        assert " were there already" in out
+    assert (tmp_path / "model.bin").read_bytes() == LARGE
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.bin", "report.json"]
+    (host,) = json.loads(report.read_text())["hosts"]
+    assert host["source"]["nbytes"] < 90_000_000
+    assert host["network"] == {"nbytes": 0, "seconds": 0.0}

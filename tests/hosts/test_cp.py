@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import support.store as store
 from ringcast.transfer.layout import CHUNK, PIECE
 from support.beds import on, run_on
-from support.fleets import LIMIT, Fleet, finished, fleet, until
+from support.fleets import LIMIT, Fleet, finished, fleet, serving, until
 from support.trees import described, make_tree
 
 pytestmark = pytest.mark.usefixtures("nothing_on_links")
@@ -178,12 +177,8 @@ def test_files_of_all_hosts_are_collected_but_for_those_of_a_host_that_is_killed
 @pytest.fixture
 def served(links: Fleet) -> Iterator[str]:
     """A server on h0 that gives each connection 1 MB in a second, and 429 to more than 10; the URL of 24 MB there."""
-    program = [sys.executable, str(Path(store.__file__)), "8123", "24000000", "1000000", "10"]
-    with links.bed.start(0, program, env=links.environment, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == "ready\n"
-        yield f"http://{links.bed.hosts[0].address}:8123/model.bin"
-        server.kill()
+    with serving(links, 24_000_000, 1_000_000, 10) as url:
+        yield url
 
 
 def test_a_file_of_a_server_is_read_by_all_hosts_in_parts(links: Fleet, served: str, tmp_path: Path) -> None:
@@ -191,7 +186,11 @@ def test_a_file_of_a_server_is_read_by_all_hosts_in_parts(links: Fleet, served: 
     done = cp(links, served, f"h[1-3]:{THERE}/", "--json-report", str(report))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("3 of 3 hosts have 1 files, 24,000,000 bytes: 24,000,000 read in ")
-    assert json.loads(report.read_text())["seconds"] < 12  # of 24 by one connection each; 10 together take 2.4
+    told = json.loads(report.read_text())
+    assert told["seconds"] < 12  # of 24 by one connection each; 10 together take 2.4
+    assert sum(host["source"]["nbytes"] for host in told["hosts"]) >= 24_000_000
+    assert sum(host["network"]["nbytes"] for host in told["hosts"]) == 2 * 24_000_000
+    assert all(host[way]["seconds"] > 0 for host in told["hosts"] for way in ("source", "network"))
     expected = hashlib.sha256(bytes(24_000_000)).hexdigest()
     assert [digest(links, host, "model.bin") for host in (1, 2, 3)] == [expected] * 3
     again = cp(links, served, f"h[1-3]:{THERE}/")
@@ -210,6 +209,23 @@ def test_a_host_that_is_killed_while_hosts_read_is_named_and_the_others_have_all
     assert done.stdout.startswith("2 of 3 hosts have 1 files, 24,000,000 bytes: 24,000,000 read in ")
     expected = hashlib.sha256(bytes(24_000_000)).hexdigest()
     assert [digest(links, host, "model.bin") for host in (1, 3)] == [expected] * 2
+
+
+def test_a_host_that_was_lost_goes_on_where_it_was(links: Fleet, served: str) -> None:
+    """It is tried once more by the same command, and reads what it lacks."""
+    before = sent(links)
+    with started(links, "--keep-going", served, f"h[1-3]:{THERE}/") as process:
+        until(lambda: sent(links) - before > 18_000_000, LIMIT)
+        for pid in links.workers(2):
+            os.kill(pid, signal.SIGKILL)
+        done = finished(process)
+    assert (done.returncode, done.stderr) == (0, "ringcast cp: trying once more: h2\n")
+    found = re.match("3 of 3 hosts have 1 files, 24,000,000 bytes: ([0-9,]*) read in ", done.stdout)
+    assert found is not None
+    assert 24_000_000 <= int(found[1].replace(",", "")) < 40_000_000  # 48 if it had begun anew
+    expected = hashlib.sha256(bytes(24_000_000)).hexdigest()
+    assert [digest(links, host, "model.bin") for host in (1, 2, 3)] == [expected] * 3
+    assert on(links.bed, 2, "ls", "-A", THERE).split() == ["model.bin"]
 
 
 def test_a_source_that_cannot_be_read_is_named_once(links: Fleet) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.beds import on, run_on
-from support.fleets import LIMIT, Fleet, finished, fleet, until
+from support.fleets import LIMIT, Fleet, finished, fleet, serving, until
 from support.places import python
 
 pytestmark = pytest.mark.usefixtures("nothing_on_hosts")
@@ -120,6 +120,16 @@ def test_a_host_that_comes_late_gets_all(hosts: Fleet, source: Path, tmp_path: P
     told = json.loads(report.read_text())
     assert told["ok"]
     assert ["not yet" in host["first_error"] for host in told["hosts"]] == [False, True]
+
+
+def test_a_host_that_comes_late_gets_a_file_of_a_server(hosts: Fleet, tmp_path: Path) -> None:
+    late = f'[ "$1" != h2 ] || ! mkdir "{tmp_path}/came" && exec ssh "$1" "$2"; echo not yet >&2; exit 255'
+    with serving(hosts, 3_000_000, 1_000_000, 64) as url:
+        done = cp(hosts, "--keep-going", *starter(tmp_path, late), url, f"h1,h2:{THERE}/")
+    assert (done.returncode, done.stderr) == (0, "ringcast cp: trying once more: h2\n")
+    assert done.stdout.startswith("2 of 2 hosts have 1 files, 3,000,000 bytes: 6,000,000 read")
+    (tmp_path / "zeros").write_bytes(bytes(3_000_000))
+    assert [has(hosts, host, tmp_path / "zeros", f"{THERE}/model.bin") for host in (1, 2)] == [True, True]
 
 
 def test_a_host_that_was_lost_gets_the_rest(hosts: Fleet, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ringcast.commands.bench.bed import Bed
+from support import store
 from support.beds import ENVIRONMENT, run_on
 from support.patience import patience
 from support.sshd import ssh_bed
@@ -103,6 +104,17 @@ def fleet(text: str, folder: Path, **options: Any) -> Iterator[Fleet]:
     (folder / "jobs").mkdir()
     with ssh_bed(text, profile={"TMPDIR": str(folder / "jobs")}, **options) as bed:
         yield Fleet(bed, folder)
+
+
+@contextmanager
+def serving(made: Fleet, nbytes: int, rate: int, most: int) -> Iterator[str]:
+    """Run a store on h0, which gives `rate` bytes in a second to each of `most` connections; yield the URL of a file."""
+    program = [sys.executable, str(Path(store.__file__)), "8123", str(nbytes), str(rate), str(most)]
+    with made.bed.start(0, program, env=made.environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield f"http://{made.bed.hosts[0].address}:8123/model.bin"
+        server.kill()
 
 
 def until(done: Callable[[], Any], seconds: float = 60.0, why: Callable[[], str] = lambda: "it never came") -> Any:

@@ -77,6 +77,22 @@ def test_a_file_of_a_server(tmp_path: Path, size: int) -> None:
         assert {*served.asked} == {(0, 1)}  # the openings
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_progress_is_seen_before_a_window_is_over_and_all_bytes_are_counted(tmp_path: Path, size: int) -> None:
+    seen: list[Progress] = []
+    with store(DATA) as served:
+        served.rate = 3_000_000 / size
+        results = download(size, f"{served.root}/model.bin", tmp_path, seen.append)
+    done = [progress.done for progress in seen]
+    assert done == sorted(done)
+    assert done[0] < len(DATA) / 2 < done[-1] == len(DATA)
+    assert {progress.total for progress in seen} == {len(DATA)}
+    assert (seen[-1].network > 0) == (size > 1)
+    assert sum(mine.source.nbytes for mine in results) >= len(DATA)
+    assert sum(mine.network.nbytes for mine in results) == (size - 1) * len(DATA)
+    assert all(moved.seconds > 0 for mine in results for moved in (mine.source, mine.network) if moved.nbytes)
+
+
 @pytest.mark.parametrize("rate", [None, 2_000_000])
 def test_a_server_that_refuses_requests_is_not_asked_for_so_many_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float | None
