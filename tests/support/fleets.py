@@ -108,7 +108,7 @@ def fleet(text: str, folder: Path, **options: Any) -> Iterator[Fleet]:
 
 @contextmanager
 def serving(made: Fleet, nbytes: int, rate: int, most: int) -> Iterator[str]:
-    """Run a store on h0, which gives `rate` bytes in a second to each of `most` connections; yield the URL of a file."""
+    """Run a store on h0 that gives each of `most` connections `rate` bytes in a second; yield the URL of a file."""
     program = [sys.executable, str(Path(store.__file__)), "8123", str(nbytes), str(rate), str(most)]
     with made.bed.start(0, program, env=made.environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
