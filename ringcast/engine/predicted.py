@@ -19,9 +19,8 @@ from ringcast.wire.call import Site
 class Predicted(Task[Result]):
     """A call that has begun by prediction.
 
-    Its `steps` are those that the engine runs when it is handed over. `play` waits for messages, so many seconds each,
-    and returns the result, in a tuple, or steps that the engine runs instead, such as those that raise an error; None
-    if messages did not come as predicted.
+    The engine runs its `steps` when it is handed over. `play` waits for messages, so many seconds each, and returns the
+    result, in a tuple; or other steps for the engine, as to raise an error; None if messages did not come as predicted.
     """
 
     __slots__ = ("_play",)
