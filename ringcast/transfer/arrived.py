@@ -89,7 +89,7 @@ def _name(source: str) -> str:
 
 def _opened(name: str, folder: int) -> int:
     """Open the file of this user that has the name, or a new one in its place."""
-    with suppress(FileNotFoundError, OSError):
+    with suppress(OSError):
         file, status = open_regular(name, folder, os.O_RDWR | os.O_APPEND)
         if is_ours(os.fstat(folder), status):
             return file
