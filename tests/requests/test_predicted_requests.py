@@ -26,6 +26,7 @@ pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
 KINDS = "shm", "sockets"
 SIZES = 1, 7, 1000, 20_000  # items of an array: a program's own memory, others', and what is offered
 ROUNDS = 30
+WAITS = 0.0, 20e-6, 0.01  # seconds
 
 Wanted = tuple[Request[Any], Callable[[Any], None]]  # a request, and the check of its result
 
@@ -193,7 +194,7 @@ def counters(job: Job) -> list[list[list[int]]]:
 # Laws.
 
 
-@pytest.mark.parametrize("waits", [0.0, 20e-6, 0.01])
+@pytest.mark.parametrize("waits", WAITS)
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 20))])
 def test_results_and_counters_are_those_of_the_engine(
     seed: int, waits: float, job: Job, ends: Counter[str], monkeypatch: pytest.MonkeyPatch
@@ -210,7 +211,7 @@ def test_results_and_counters_are_those_of_the_engine(
     finally:
         engine.close()
     assert ends["handed over"]
-    assert ends["predicted"] or not waits
+    assert ends["predicted"] or waits < WAITS[-1]  # a shorter wait may end before any message comes
 
 
 def test_a_request_waits_for_nobody(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
