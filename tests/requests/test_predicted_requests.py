@@ -278,6 +278,7 @@ def test_memory_in_use_is_left_alone(job: Job) -> None:
         ):
             with pytest.raises(UsageError, match="which is under way, writes"):
                 refused()
+        comm.barrier()  # what has come before a receive begins ends it at once
         comm.send(np.ones(10), after, 1)
         request.wait()
         comm.send(memory, after, 2)  # nothing writes it any more
