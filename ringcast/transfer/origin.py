@@ -182,13 +182,17 @@ def _answer(name: str, response: http.client.HTTPResponse) -> Origin:
         raise TransferError(f"{name}: HTTP {response.status}, not the whole file")
     if response.length is not None and response.length >= _BEYOND:
         raise TransferError(f"{name}: it announces {response.length:,} bytes, which no file can have")
+    ranges = response.headers.get("Accept-Ranges", "").lower() == "bytes"
+    return Origin(name, response.length, changed_at(response), response, ranges=ranges)
+
+
+def changed_at(response: http.client.HTTPResponse) -> int | None:
+    """Return the time of the last change of an answer's file, in ns; None where the server does not say."""
     try:
         changed = parsedate_to_datetime(response.headers.get("Last-Modified", ""))
-        mtime = _in_range(int(changed.timestamp()) * 10**9)
+        return _in_range(int(changed.timestamp()) * 10**9)
     except (ValueError, TypeError, OverflowError):
-        mtime = None
-    ranges = response.headers.get("Accept-Ranges", "").lower() == "bytes"
-    return Origin(name, response.length, mtime, response, ranges=ranges)
+        return None
 
 
 def _in_range(mtime: int) -> int | None:

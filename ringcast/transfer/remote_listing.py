@@ -19,7 +19,8 @@ from ringcast.transfer.manifest import DIRECTORY, FILE, Entry, Manifest
 from ringcast.transfer.origin import name_of
 from ringcast.transfer.records import brief
 from ringcast.transfer.sources.base import Trouble, in_a_line
-from ringcast.transfer.sources.opening import name_for_people, needs_fsspec, open_source
+from ringcast.transfer.sources.http import HttpSource
+from ringcast.transfer.sources.opening import name_for_people, needs_fsspec
 from ringcast.transfer.sources.remote import url_to_fs, version_of
 
 _MAGIC = re.compile(r"[*?[]")  # of a pattern
@@ -70,8 +71,9 @@ def place_of(source: str) -> str:
 
 
 def _single(url: str) -> tuple[list[Entry], str]:
-    with closing(open_source(url)) as opened:
-        return [Entry(os.fsencode(name_of(url)), FILE, _FILE_MODE, time.time_ns(), opened.size)], opened.version
+    with closing(HttpSource(url)) as opened:
+        changed = time.time_ns() if opened.changed is None else opened.changed
+        return [Entry(os.fsencode(name_of(url)), FILE, _FILE_MODE, changed, opened.size)], opened.version
 
 
 def _of_store(url: str, recursive: bool) -> Iterator[tuple[Entry, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,22 @@ def test_a_file_of_a_server(tmp_path: Path, size: int) -> None:
         again = download(size, f"{served.root}/model.bin", tmp_path)
         assert [mine.written for mine in again] == [0] * size
         assert {*served.asked} == {(0, 1)}  # the openings
+
+
+def test_with_preserve_a_file_has_the_time_of_the_server_and_is_read_again_when_that_has_changed(
+    tmp_path: Path,
+) -> None:
+    with store(DATA) as served:
+        for time_of_change in 1_000_000_000, 1_100_000_000:
+            served.changed = formatdate(time_of_change, usegmt=True)
+            for read in True, False:
+                served.asked.clear()
+                results = download(2, f"{served.root}/model.bin", tmp_path, preserve=True)
+                assert [mine.error for mine in results] == ["", ""]
+                assert ({*served.asked} != {(0, 1)}) == read
+                assert {(tmp_path / f"{rank}/model.bin").stat().st_mtime_ns for rank in (0, 1)} == {
+                    time_of_change * 10**9
+                }
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ringcast.errors import TransferError
-from ringcast.transfer.origin import SILENCE, url_of
+from ringcast.transfer.origin import SILENCE, changed_at, url_of
 from ringcast.transfer.sources.base import Busy, Changed, Interrupted, Trouble, Unreadable, in_a_line
 from ringcast.transfer.sources.tries import seconds_of
 from ringcast.version import __version__
@@ -34,17 +34,18 @@ _NOTHING = re.compile(r"bytes \*/(\d{1,18})", re.ASCII)
 
 
 class HttpSource:
-    """A file on a server, of the size and the version that its first answer has."""
+    """A file on a server, of the size, the version and the time of change (ns, or None) that its first answer has."""
 
     def __init__(self, url: str) -> None:
         parts = url_of(url)
         assert parts is not None
         self.size, self.version, self.condition = -1, "", ("", "")
+        self.changed: int | None = None
         user, at, host = parts.netloc.rpartition("@")
         self.url = parts._replace(netloc=host, fragment="")
         self.password = f"Basic {base64.b64encode(unquote(user).encode()).decode()}" if at else ""
         with closing(HttpConnection(self)) as connection:
-            self.size, self.version, self.condition = connection.facts()
+            self.size, self.version, self.changed, self.condition = connection.facts()
 
     def connect(self) -> HttpConnection:
         """Return a connection, which is made by its first read."""
@@ -67,8 +68,8 @@ class HttpConnection:
         self._socket: socket | None = None  # of the last request: the client forgets one that the server will close
         self._response: http.client.HTTPResponse | None = None  # has a hold on such a socket
 
-    def facts(self) -> tuple[int, str, tuple[str, str]]:
-        """Return size, version, and the header by which a server refuses a file that has changed."""
+    def facts(self) -> tuple[int, str, int | None, tuple[str, str]]:
+        """Return size, version, time of change, and the header by which a server refuses a file that has changed."""
         with self._troubles():
             response = self._answer("bytes=0-0")
             if response.status == http.client.OK and response.length == 0:
@@ -80,7 +81,7 @@ class HttpConnection:
                 size = 0
             else:
                 size = _checked(response, 0, 1, None)
-            return size, _version(response), _condition(response)
+            return size, _version(response), changed_at(response), _condition(response)
 
     def read(self, start: int, into: memoryview) -> Iterator[int]:
         """Fill `into` with the bytes from `start` on; yield the number of bytes of each step."""
