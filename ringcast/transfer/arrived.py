@@ -50,13 +50,15 @@ class Arrived:
         Raises:
             OSError: it cannot be used.
         """
-        self._file = _opened(_name(source), folder)
+        self._file, self._head = _opened(_name(source), folder), len(identity)
         self.known: dict[int, bytes] = {}
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            head, *items = _parts(self._file, len(identity))
+            self._cut()
+            with open(self._file, "rb", closefd=False) as reader:
+                head, items = reader.read(len(identity)), reader.read()
             if head == identity:
-                self.known = dict(_ITEM.iter_unpack(b"".join(items)))
+                self.known = dict(_ITEM.iter_unpack(items))
             else:
                 os.ftruncate(self._file, 0)
                 os.write(self._file, identity)
@@ -68,10 +70,18 @@ class Arrived:
         """Remember chunks that were written; where there is no room for that, they are read again."""
         with suppress(OSError):
             os.write(self._file, b"".join(_ITEM.pack(*item) for item in digests.items()))
+        with suppress(OSError):
+            self._cut()  # the disk may have had room for a part of it: the next items would not be found behind that
 
     def close(self) -> None:
         """Close the file, which stays."""
         os.close(self._file)
+
+    def _cut(self) -> None:
+        """Cut off a part of an item at the end."""
+        length = os.fstat(self._file).st_size
+        if (part := max(0, length - self._head) % _ITEM.size) > 0:
+            os.ftruncate(self._file, length - part)
 
 
 def forget(folder: int, source: str) -> None:
@@ -99,14 +109,3 @@ def _opened(name: str, folder: int) -> int:
     file = open_new(name, folder)
     fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
     return file
-
-
-def _parts(file: int, head: int) -> tuple[bytes, bytes]:
-    """Return the first bytes of the file, and the whole items that follow; a part of an item is cut off."""
-    length = os.fstat(file).st_size
-    whole = head + max(0, length - head) // _ITEM.size * _ITEM.size
-    if length > whole:
-        os.ftruncate(file, whole)
-    with open(file, "rb", closefd=False) as reader:
-        data = reader.read()
-    return data[:head], data[head:]
