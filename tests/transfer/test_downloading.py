@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
@@ -20,9 +21,10 @@ from ringcast.transfer.downloading import Downloaded, download_files
 from ringcast.transfer.layout import CHUNK
 from ringcast.transfer.options import Options
 from ringcast.transfer.report import Progress
-from ringcast.transfer.sources.base import Changed
+from ringcast.transfer.sources.base import Changed, Interrupted
 from ringcast.transfer.sources.packed import Packed, Window
 from ringcast.transfer.sources.remote import RemoteSource
+from support.patience import patience
 from support.reads import alike, named_hosts, on_host
 from support.store import store
 
@@ -256,4 +258,24 @@ def test_any_part_of_packed_files_is_their_bytes(sizes: list[int]) -> None:
             assert sum(connection.read(0, memoryview(into))) == stop - start
             connection.close()
             assert into == whole[start:stop]
+    packed.close()
+
+
+def test_a_wait_for_the_rate_ends_when_the_read_is_given_up() -> None:
+    packed = Packed([2], ["a"], lambda _: Held(b"ab"), rate=1e-4)  # type: ignore[arg-type]
+    connection = Window(packed, 0, 2, "").connect()
+    assert sum(connection.read(0, memoryview(bytearray(1)))) == 1
+    ended: list[Interrupted] = []
+
+    def read() -> None:
+        try:
+            sum(connection.read(1, memoryview(bytearray(1))))  # three hours later
+        except Interrupted as error:
+            ended.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    connection.interrupt()
+    reader.join(patience(10))
+    assert ended
     packed.close()

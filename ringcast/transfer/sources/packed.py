@@ -34,7 +34,6 @@ class Packed:
         self._free: dict[int, list[Connection]] = {}  # connections that no thread uses
         self._lock = threading.Lock()
         self._opening = [threading.Lock() for _ in names]
-        self._ends = threading.Event()  # of waits
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield the files in which bytes [start, stop) are, each with the first byte there and their number."""
@@ -80,15 +79,15 @@ class Packed:
         with self._lock:
             self._free.setdefault(number, []).append(connection)
 
-    def pace(self, length: int) -> None:
-        """Wait until so many bytes may be read."""
+    def pace(self, length: int, given_up: threading.Event) -> None:
+        """Wait until so many bytes may be read, or the read is given up."""
         if self._rate is None:
             return
         with self._lock:
             now = time.monotonic()
             wait = max(0.0, self._due - now)
             self._due = max(self._due, now) + length / self._rate
-        self._ends.wait(wait)
+        given_up.wait(wait)
 
     def done(self, before: int) -> None:
         """Check and close files that end before this byte of the stream.
@@ -107,7 +106,6 @@ class Packed:
 
     def close(self) -> None:
         """Close all files and connections."""
-        self._ends.set()
         for number in [*self._sources]:
             self._close(number)
 
@@ -146,7 +144,7 @@ class _Across:
     def __init__(self, packed: Packed, start: int) -> None:
         self._packed, self._start = packed, start
         self._used: tuple[int, Connection] | None = None
-        self._interrupted = False
+        self._interrupted = threading.Event()
 
     def read(self, start: int, into: memoryview) -> Iterator[int]:
         at, begin = 0, self._start + start
@@ -154,8 +152,8 @@ class _Across:
             try:
                 for done in range(0, length, PACED):
                     piece = min(PACED, length - done)
-                    self._packed.pace(piece)
-                    if self._interrupted:
+                    self._packed.pace(piece, self._interrupted)
+                    if self._interrupted.is_set():
                         raise Interrupted("it was interrupted")
                     yield from self._to(number).read(first + done, into[at + done : at + done + piece])
             except Trouble as trouble:
@@ -169,19 +167,19 @@ class _Across:
         return self._used[1]
 
     def interrupt(self) -> None:
-        """Interrupt the read of the file that is being read."""
-        self._interrupted = True
+        """Interrupt the read of the file that is being read, or the wait before it."""
+        self._interrupted.set()
         if (used := self._used) is not None:
             used[1].interrupt()
 
     def close(self) -> None:
         self._leave()
-        self._interrupted = False
+        self._interrupted.clear()
 
     def _leave(self) -> None:
         """Keep the connection for another thread, or close it after it was interrupted."""
         used, self._used = self._used, None
-        if used is not None and self._interrupted:
+        if used is not None and self._interrupted.is_set():
             used[1].close()
         elif used is not None:
             self._packed.give_back(*used)
