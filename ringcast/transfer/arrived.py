@@ -18,15 +18,21 @@ from contextlib import suppress
 from ringcast._util.safe_files import is_ours, open_new, open_regular
 
 _ITEM = struct.Struct("<Q32s")  # number of a chunk, and its SHA-256
+_TURNS = 200_000  # of the digest of a secret: a tenth of a second
 
 
-def identity(source: str, files: Iterable[tuple[bytes, int, str]]) -> bytes:
+def identity(source: str, files: Iterable[tuple[bytes, int, str]], secret: str = "") -> bytes:
     """Return a digest of a source and of name, size and version of its files; b"" if a file has no version.
+
+    `secret` is a text that must be equal, too. The digest is on a disk: a short secret is not found by trying, as each
+    try takes long, and helps with no other source.
 
     >>> identity("http://host/a", [(b"a", 3, '"1"')]) == identity("http://host/a", [(b"a", 3, '"2"')])
     False
     >>> identity("http://host/a", [(b"a", 3, "")])
     b''
+    >>> identity("http://host/a", [(b"a", 3, "1")], "?id=1") == identity("http://host/a", [(b"a", 3, "1")], "?id=2")
+    False
     """
     digest = hashlib.sha256(source.encode())
     for path, size, version in files:
@@ -34,7 +40,9 @@ def identity(source: str, files: Iterable[tuple[bytes, int, str]]) -> bytes:
             return b""
         for part in path, str(size).encode(), version.encode():
             digest.update(struct.pack("<Q", len(part)) + part)
-    return digest.digest()
+    if not secret:
+        return digest.digest()
+    return hashlib.pbkdf2_hmac("sha256", os.fsencode(secret), digest.digest(), _TURNS)
 
 
 class Arrived:

@@ -46,13 +46,14 @@ def listed(source: str, recursive: bool) -> Listed:
     """Return the files of a source."""
     try:
         if not needs_fsspec(source):
-            found, version = _single(source)
+            found, version, strong = _single(source)
             versions = ["" if version.startswith("W/") else version]
         else:
             pairs = [*_of_store(source, recursive)]
-            found, versions, version = [entry for entry, _ in pairs], [each for _, each in pairs], ""
+            found, versions, version, strong = [entry for entry, _ in pairs], [each for _, each in pairs], "", False
         facts = ((entry.path, entry.size, each) for entry, each in zip(found, versions, strict=True))
-        identity = arrived.identity(place_of(source), facts)
+        place = place_of(source)
+        identity = arrived.identity(place, facts, "" if strong or place == source else source)
         entries = sorted([*_folders(entry.path for entry in found), *found], key=lambda entry: entry.path)
         manifest = Manifest(entries, (os.geteuid(), os.getegid()))
         manifest.check()
@@ -70,10 +71,11 @@ def place_of(source: str) -> str:
     return name_for_people(source).removesuffix("?…")
 
 
-def _single(url: str) -> tuple[list[Entry], str]:
+def _single(url: str) -> tuple[list[Entry], str, bool]:
+    """Return the file of a server, its version, and whether that is an ETag that no other content has."""
     with closing(HttpSource(url)) as opened:
         changed = time.time_ns() if opened.changed is None else opened.changed
-        return [Entry(os.fsencode(name_of(url)), FILE, _FILE_MODE, changed, opened.size)], opened.version
+        return [Entry(os.fsencode(name_of(url)), FILE, _FILE_MODE, changed, opened.size)], opened.version, opened.strong
 
 
 def _of_store(url: str, recursive: bool) -> Iterator[tuple[Entry, str]]:

@@ -163,6 +163,22 @@ def test_the_time_of_change_is_a_version(served: Store, tmp_path: Path) -> None:
     assert whole(tmp_path, 2)
 
 
+def test_without_an_etag_another_query_is_another_source(served: Store, tmp_path: Path) -> None:
+    """Two files of one size and one time of change may differ in it alone."""
+    served.etag = ""
+    for query, goes_on in ("?id=2", False), ("?id=1", True):
+        break_off(2, f"{served.root}/model.bin?id=1", tmp_path, 4)
+        assert b"id=" not in b"".join(path.read_bytes() for path in hidden(tmp_path))
+        served.asked.clear()
+        served.data = DATA if goes_on else OTHER
+        assert {mine.error for mine in download(2, f"{served.root}/model.bin{query}", tmp_path)} == {""}
+        assert (asked(served) >= 4 * CHUNK) == goes_on
+        assert whole(tmp_path, 2, data=served.data)
+        for path in tmp_path.glob("*/*"):
+            path.unlink()
+        served.data = DATA
+
+
 def test_with_verify_none_all_is_read(served: Store, tmp_path: Path) -> None:
     break_off(2, f"{served.root}/model.bin", tmp_path, 4)
     served.asked.clear()

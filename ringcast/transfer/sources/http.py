@@ -47,6 +47,11 @@ class HttpSource:
         with closing(HttpConnection(self)) as connection:
             self.size, self.version, self.changed, self.condition = connection.facts()
 
+    @property
+    def strong(self) -> bool:
+        """Whether the version is an ETag that no other content has."""
+        return self.condition[0] == "If-Match"
+
     def connect(self) -> HttpConnection:
         """Return a connection, which is made by its first read."""
         return HttpConnection(self)
