@@ -90,9 +90,10 @@ $(BIN)/python:
 $(COMPILED): ringcast/protocol/_lane.c hatch_build.py | .venv/installed-test
 	$(BIN)/python hatch_build.py
 
-# Dask and Ray, in whose clusters some tests run, are large, as is moto, the store that others read from.
+# Dask and Ray, in whose clusters some tests run, are large, as are moto, the store that others read from, and scipy, which
+# LightGBM needs.
 .venv/installed-live: .venv/installed-docs
-	$(INSTALL) -e '.[dask,ray]' --group stores
+	$(INSTALL) -e '.[dask,ray]' --group stores --group boosting
 	touch $@
 
 .venv/installed-docs: .venv/installed-test

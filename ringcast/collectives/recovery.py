@@ -48,10 +48,10 @@ def vote(group: Group, verb: Callable[[], Result]) -> Result:
     return result  # no signal gets between: the interpreter looks for them at calls only, and at jumps backwards
 
 
-def revoke(group: Group) -> None:
-    """Give up the communicator on all ranks; see `Communicator.revoke`."""
+def revoke(group: Group, cause: str = "") -> None:
+    """Give up the communicator on all ranks; see `Communicator.revoke`. Without a cause, that is the call itself."""
     endpoint = group.endpoint
-    cause = f"rank {endpoint.rank} called revoke()"
+    cause = cause or f"rank {endpoint.rank} called revoke()"
     with endpoint.gate:
         endpoint.protocol.revoke(group.context, Revoked(endpoint.rank, cause, endpoint.rank))
         endpoint.flush()

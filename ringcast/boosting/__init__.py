@@ -1,0 +1,1 @@
+"""Training of gradient-boosted trees by other libraries, over a communicator."""
