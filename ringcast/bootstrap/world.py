@@ -124,7 +124,7 @@ def _join(timeout: float | None, deterministic: bool | None = None, *, children:
         if deterministic is not None:
             config = replace(config, deterministic=deterministic)
         _fold_uncaught_errors(config)
-        network = _network(config)
+        network = network_of(config)
         if not config.hosted and config.rank == 0:
             _warn(config)
         if config.control:
@@ -138,13 +138,7 @@ def _join(timeout: float | None, deterministic: bool | None = None, *, children:
 
             endpoint, fixed = thread_endpoints(1)[0], config.deterministic
             group = Group(endpoint, WORLD, network, pickle=config.pickle, deterministic=fixed)
-        if config.debug and config.rank == 0:
-            from ringcast.collectives.choice_log import stage_log  # with the table of algorithms
-
-            group.on_stage = stage_log(network, sys.stderr)
-        world = Communicator(group, timeout if timeout is not None else config.timeout)
-        connect_neighbours(group)
-        _reach_neighbours(group.endpoint, config)
+        world = connected(group, config, network, timeout)
         _world = world
         if config.debug:
             atexit.register(_tell_strangers, group.endpoint)  # after finalize
@@ -217,7 +211,7 @@ def terminal() -> TextIO | None:
     return open(os.open(path, os.O_WRONLY | os.O_NOCTTY), "w", encoding="utf-8") if path else None
 
 
-def _network(config: WorkerConfig) -> Network:
+def network_of(config: WorkerConfig) -> Network:
     """Return the constants of the job's network; a world of one rank without a job has none, and reads no file."""
     if not config.control:
         return NETWORKS["threads"]
@@ -302,6 +296,18 @@ def join(info: JoinInfo, network: Network) -> Group:
     # Without its port an address names the host, or at least the link: of a host with several, each counts as a host.
     hosts = hosts_of([each.address.rpartition(":")[0] for each in roster.cards])
     return Group(endpoint, WORLD, network, hosts=hosts, pickle=config.pickle, deterministic=config.deterministic)
+
+
+def connected(group: Group, config: WorkerConfig, network: Network, timeout: float | None = None) -> Communicator:
+    """Return the communicator of a rank that has joined, when it is connected to its neighbours."""
+    if config.debug and config.rank == 0:
+        from ringcast.collectives.choice_log import stage_log  # with the table of algorithms
+
+        group.on_stage = stage_log(network, sys.stderr)
+    world = Communicator(group, timeout if timeout is not None else config.timeout)
+    connect_neighbours(group)
+    _reach_neighbours(group.endpoint, config)
+    return world
 
 
 def _tell_strangers(endpoint: Endpoint) -> None:

@@ -56,6 +56,10 @@ AUTO = "auto"
 WISHES = (AUTO, ZEROMQ)  # values of RINGCAST_TRANSPORT beside the names of transports
 FILE = "file:///"  # of RINGCAST_CONTROL: a file into which rank 0 writes the control plane's address
 _LONGEST_SOCKET = f"-{cluster.NAMES}/rank-999999"  # behind the name of the directory in which ranks meet
+_OF_A_JOB = (  # not wishes
+    "RINGCAST_RANK", "RINGCAST_SIZE", "RINGCAST_CONTROL", "RINGCAST_HOSTED", "RINGCAST_NONCE", "RINGCAST_KEY",
+    "RINGCAST_DIR", "RINGCAST_GRACE", "RINGCAST_TERMINAL", "RINGCAST_COLUMNS", "RINGCAST_RESTART", "RINGCAST_JOINED",
+)  # fmt: skip
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
 
 
@@ -213,6 +217,34 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         temporary=temporary,
         launch_context=context,
     )
+
+
+def joining(
+    rank: int,
+    size: int,
+    control: str,
+    *,
+    nonce: int,
+    key: str,
+    transport: str,
+    env: Mapping[str, str] | None = None,
+) -> WorkerConfig:
+    """Return the configuration of a rank that knows its job from elsewhere.
+
+    `transport` is as a value of RINGCAST_TRANSPORT. The environment adds wishes only, as RINGCAST_IFACE; the job that
+    it may describe is another one.
+
+    Raises:
+        ConfigError: a variable has an invalid value.
+    """
+    wishes = {name: value for name, value in (os.environ if env is None else env).items() if name.startswith(_PREFIX)}
+    own = WorkerConfig(rank, size, control, nonce=nonce, key=key).environment()
+    return from_environment({**wishes, **{name: own[name] for name in _OF_A_JOB}, "RINGCAST_TRANSPORT": transport})
+
+
+def transport_wish(env: Mapping[str, str] | None = None) -> str:
+    """Return the transport that the user wants (RINGCAST_TRANSPORT)."""
+    return (os.environ if env is None else env).get("RINGCAST_TRANSPORT") or AUTO
 
 
 def start_timeout(env: Mapping[str, str] | None = None) -> float:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 import sys
 import time
-from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -19,14 +17,15 @@ import zmq
 from ringcast.config.worker import WorkerConfig
 from ringcast.control.envelope import PACE
 from ringcast.control.events import Joined, Lost
+from ringcast.control.rank_processes import end_of_rank, family
 from ringcast.control.server import ControlServer
 from ringcast.errors import RendezvousError
 from ringcast.procs.liveness import Hung
-from ringcast.procs.portable import end_of
-from ringcast.procs.process_tree import has_tags, kill, members
+from ringcast.procs.process_tree import kill
 from ringcast.procs.procfs import ProcessProbe
 from ringcast.wire.failure import Failure
 
+ENDED = "its process ended"
 START_SERVER = 20.0  # seconds that a busy machine may take to start the server's process, however short the timeout
 
 
@@ -127,17 +126,10 @@ def main() -> None:
         shutil.rmtree(settings["temporary"], ignore_errors=True)  # with the sockets of ranks that were killed
 
 
-def _family(server: ControlServer, nonce: int, rank: int) -> set[int]:
-    """Return the processes of a rank, if it is on this host; its process must have the job's nonce as a tag."""
-    host, pid = server.process(rank)
-    here = host == socket.gethostname() and has_tags(pid, [f"RINGCAST_NONCE={nonce}".encode()])
-    return members({pid}, ()) if here else set()
-
-
 def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
     """Serve until all ranks have left or failed; the end of file on `lifeline` means that rank 0 is gone."""
-    family = partial(_family, server, nonce)
-    probe, poller = ProcessProbe(family, lambda rank: server.process(rank)[1]), zmq.Poller()
+    found_here = partial(family, server, nonce)
+    probe, poller = ProcessProbe(found_here, lambda rank: server.process(rank)[1]), zmq.Poller()
     ends = {lifeline: 0}  # files that become readable when a rank's process has ended
     for file in (server.socket, lifeline):
         poller.register(file, zmq.POLLIN)
@@ -147,18 +139,22 @@ def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
         # The messages that a rank sent before it ended come first.
         for found in [*server.service(), *probe.look(server.heard, time.monotonic())]:
             match found:
-                case Joined() if family(found.rank):
-                    with suppress(ProcessLookupError):
-                        if (end := end_of(found.pid)) is not None:
+                case Joined():
+                    try:
+                        end = end_of_rank(server, nonce, found.rank)
+                    except ProcessLookupError:
+                        server.declare_failed(found.rank, Failure(ENDED))
+                    else:
+                        if end is not None:
                             ends[end] = found.rank
                             poller.register(end, zmq.POLLIN)
                 case Lost() | Hung():
-                    kill(partial(family, found.rank))
+                    kill(partial(found_here, found.rank))
                     server.declare_failed(found.rank, Failure(found.cause))
         for file in ends.keys() & ready.keys():
             poller.unregister(file)
             os.close(file)
-            server.declare_failed(ends.pop(file), Failure("its process ended"))
+            server.declare_failed(ends.pop(file), Failure(ENDED))
     for file in ends:
         os.close(file)
     server.close(linger=PACE.linger)
