@@ -83,7 +83,7 @@ def test_a_rank_that_does_not_come_is_named_in_time(missing: int, tmp_path: Path
 
 
 def test_a_rank_that_came_and_ended_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "JOIN", 0.5)
+    monkeypatch.setattr(meeting, "JOIN", patience(2))
     Folder(tmp_path).set("ringcast/here/2", presence.own(3).pack())
     errors = gatherings.threads(total, tmp_path, 3, among=(0, 1), timeout=0.5)
     for error in errors[:2]:
