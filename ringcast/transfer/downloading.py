@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from hashlib import sha256
@@ -29,16 +29,17 @@ from ringcast.transfer.destination import Destination
 from ringcast.transfer.layout import CHUNK, Layout, Piece
 from ringcast.transfer.manifest import FILE, Manifest
 from ringcast.transfer.options import NONE, Options
-from ringcast.transfer.ranges import Range
+from ringcast.transfer.ranges import Range, Ranges
 from ringcast.transfer.records import announced, brief, exchanged
 from ringcast.transfer.remote_listing import Listed, folder_of, listed, place_of
 from ringcast.transfer.report import Moved, Progress
 from ringcast.transfer.rounds import Traffic
 from ringcast.transfer.shares import Requests
-from ringcast.transfer.sources.base import Changed, Source, Trouble
+from ringcast.transfer.sources.base import Changed, Source
 from ringcast.transfer.sources.opening import name_for_people, needs_fsspec, open_source
 from ringcast.transfer.sources.packed import Packed, Window
 from ringcast.transfer.sources.remote import RemoteSource, url_to_fs
+from ringcast.transfer.unchanged import Unchanged
 
 WINDOW = 32  # chunks that are read together, at most; two such windows are the memory of a host
 _SHORTEST, _FIRST = 4, 8  # chunks of other windows: what a copy that breaks off loses of a slow source
@@ -50,7 +51,14 @@ class _Place:
     """Whether a rank can write the files, and which chunks it lacks."""
 
     error: str
-    lacks: bytes  # a bit for each chunk
+    lacks: bytes  # as of `_bits`
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The chunks that an earlier copy has left to a rank."""
+
+    chunks: bytes  # as of `_bits`
 
 
 @dataclass(slots=True)
@@ -100,16 +108,22 @@ def download_files(
     mine = _Mine(manifest, target, options, place_of(source), found.identity)
     rate = None if options.rate is None else options.rate / len(comm.members)
     packed, requests = _packed(manifest, source, found.version, rate), Requests(connections)
+    unchanged = Unchanged(source, options.recursive, found.identity, packed)
     with closing(packed), closing(mine):
         mine.prepare()
-        mine.open_begun(packed)
         missing, comm = read_once.among(comm, lambda comm: _lacking(comm, mine, keep_going=options.keep_going))
-        mine.expect(missing, watch)
+        kept, comm = read_once.among(comm, lambda comm: _kept(comm, mine))
+        mine.expect(missing, kept, watch)
+        if begun := packed.begun(mine.there(0)):
+            comm = unchanged.confirm(comm, begun)
         for window in mine.windows():
-            start = time.monotonic()
+            start, stop, before = time.monotonic(), (window.first + window.count) * CHUNK, comm
             comm = mine.take(comm, packed, window, source, requests)
             quick = time.monotonic() - start < _QUICK
-            mine.resize(_check(comm, packed, (window.first + window.count) * CHUNK, source, quick))
+            quick, all_left = _check(comm, packed, stop, source, quick)
+            mine.resize(quick)
+            if comm is not before or not all_left:  # the only one that knew the version may be lost
+                comm = unchanged.confirm(comm, packed.begun(mine.there(stop)))
             mine.write(window)
         mine.finish()
     outcome.written, outcome.error = mine.written, brief(mine.error)
@@ -118,8 +132,11 @@ def download_files(
     return outcome
 
 
-def _check(comm: Any, packed: Packed, stop: int, source: str, quick: bool) -> bool:
-    """Check the files that are over at this byte of the stream; return whether the window was quick on all ranks.
+def _check(comm: Any, packed: Packed, stop: int, source: str, quick: bool) -> tuple[bool, bool]:
+    """Check the files that are over at this byte of the stream.
+
+    Returns:
+        Whether the window was quick on all ranks, and whether all are left.
 
     Raises:
         SourceChanged: one of them has changed, as any rank sees it; all ranks raise it.
@@ -130,13 +147,14 @@ def _check(comm: Any, packed: Packed, stop: int, source: str, quick: bool) -> bo
         same = 1
     except Changed as trouble:
         same, why = 0, trouble.reason
+    all_left = True
     try:
         flags = comm.agree(same | quick << 1)
-    except PeerFailed as error:  # the next read goes on without that rank
-        flags = error.flag or 0
+    except PeerFailed as error:  # what follows goes on without that rank
+        flags, all_left = error.flag or 0, False
     if not flags & 1:
         raise SourceChanged(brief(name_for_people(source)), brief(why))
-    return bool(flags & 2)
+    return bool(flags & 2), all_left
 
 
 def _lacking(comm: Any, mine: _Mine, *, keep_going: bool) -> list[int]:
@@ -149,11 +167,28 @@ def _lacking(comm: Any, mine: _Mine, *, keep_going: bool) -> list[int]:
     wrong = [(member, each.error) for member, each in zip(comm.members, records, strict=True) if each.error]
     if wrong and (not keep_going or len(wrong) == len(records)):
         raise TransferError("\n".join(f"rank {member}: {brief(error)}" for member, error in wrong))
-    everywhere = np.zeros(-(-mine.layout.chunks // 8), np.uint8)
+    return _of_any((each.lacks for each in records), mine.layout.chunks)
+
+
+def _kept(comm: Any, mine: _Mine) -> list[int]:
+    """Return the chunks that an earlier copy has left to any rank."""
+    return _of_any((each.chunks for each in exchanged(comm, mine.kept())), mine.layout.chunks)
+
+
+def _bits(chunks: Iterable[int], count: int) -> bytes:
+    """Return a bit for each of so many chunks: 1 for these."""
+    bits = np.zeros(count, np.uint8)
+    bits[list(chunks)] = 1
+    return np.packbits(bits).tobytes()
+
+
+def _of_any(records: Iterable[bytes], count: int) -> list[int]:
+    """Return the chunks that are in any of the records, as of `_bits`."""
+    found = np.zeros(-(-count // 8), np.uint8)
     for each in records:
-        if len(each.lacks) == len(everywhere):
-            everywhere |= np.frombuffer(each.lacks, np.uint8)
-    return [int(chunk) for chunk in np.flatnonzero(np.unpackbits(everywhere)[: mine.layout.chunks])]
+        if len(each) == len(found):
+            found |= np.frombuffer(each, np.uint8)
+    return [int(chunk) for chunk in np.flatnonzero(np.unpackbits(found)[:count])]
 
 
 class _Mine:
@@ -166,6 +201,7 @@ class _Mine:
         self._sure: set[int] = set()  # chunks that an earlier copy has left, and that are right
         self._missing: Sequence[int] = ()  # on any rank
         self._lacking: set[int] = set()  # the same ones
+        self._kept = Ranges()  # bytes that an earlier copy has left, and that are right, on any rank
         self._done = self._total = 0  # bytes of them: of the windows that are over, and of all
         self._watch: Callable[[Progress], object] | None = None
         self._length = min(_FIRST, WINDOW)  # of the next window
@@ -185,11 +221,12 @@ class _Mine:
 
     def place(self) -> _Place:
         """Return the chunks that this rank lacks."""
-        lacks = np.zeros(self.layout.chunks, np.uint8)
-        if not self.error:
-            lacks[:] = 1
-            lacks[list(self._destination.have)] = 0
-        return _Place(brief(self.error), np.packbits(lacks).tobytes())
+        lacks = () if self.error else {*range(self.layout.chunks)} - self._destination.have
+        return _Place(brief(self.error), _bits(lacks, self.layout.chunks))
+
+    def kept(self) -> _Kept:
+        """Return the chunks that an earlier copy has left here."""
+        return _Kept(_bits(self._sure, self.layout.chunks))
 
     def _prepare(self) -> None:
         if self._destination.prepare() and self._verify != NONE:
@@ -212,16 +249,17 @@ class _Mine:
             self._destination.verify({n: each for n, each in known if n < self.layout.chunks and n not in before})
             self._sure = have - before
 
-    def open_begun(self, packed: Packed) -> None:
-        """Open files of which parts are here, so that a change is seen that happens from now on."""
-        for number in sorted({part for chunk in self._sure for part in packed.files_at(chunk * CHUNK, CHUNK)}):
-            with suppress(Trouble):  # the read meets it again
-                packed.source(number)
-
-    def expect(self, missing: Sequence[int], watch: Callable[[Progress], object] | None) -> None:
-        """Take the chunks that are to be read, and the function that gets the progress."""
+    def expect(self, missing: Sequence[int], kept: Sequence[int], watch: Callable[[Progress], object] | None) -> None:
+        """Take the chunks that are to be read, those that any rank has kept, and a function that gets the progress."""
         self._missing, self._lacking, self._watch = missing, {*missing}, watch
+        self._kept = Ranges((chunk * CHUNK, (chunk + 1) * CHUNK) for chunk in kept)
         self._total = sum(self.layout.length(Piece(chunk, 1)) for chunk in missing)
+
+    def there(self, stop: int) -> Ranges:
+        """Return the bytes of the stream that were read before, after the windows that end at this byte."""
+        there = Ranges(self._kept)
+        there.add((0, stop))
+        return there
 
     def windows(self) -> Iterator[Piece]:
         """Yield runs of chunks that are read together."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from ringcast.transfer.options import Options
 from ringcast.transfer.report import Progress
 from ringcast.transfer.sources.base import Unreadable
 from ringcast.transfer.sources.packed import Packed
+from ringcast.wire.control_messages import Failing
+from ringcast.wire.failure import Failure
+from support.jobs import Job
 from support.reads import alike, named_hosts, on_host
 from support.store import Store, store
 
@@ -251,3 +255,82 @@ def test_files_of_a_store_go_on_unless_one_of_them_has_changed(tmp_path: Path) -
         assert whole(tmp_path, 2, "b", OTHER[: len(files["b"])])
     finally:
         held.rm("/resumed", recursive=True)
+
+
+@pytest.fixture
+def held() -> Iterator[Any]:
+    """A store without servers, with DATA as memory://resumed/x.bin."""
+    held = fsspec.filesystem("memory")
+    held.pipe_file("/resumed/x.bin", DATA)
+    yield held
+    held.rm("/resumed", recursive=True)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_file_of_a_store_that_changes_while_hosts_look_at_what_they_have_is_not_mixed(
+    tmp_path: Path, held: Any, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_off(size, "memory://resumed/x.bin", tmp_path, 3)
+    prepare = downloading._Mine.prepare
+
+    def late(self: Any) -> None:
+        prepare(self)
+        if held.cat_file("/resumed/x.bin") != OTHER:
+            held.pipe_file("/resumed/x.bin", OTHER)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(downloading._Mine, "prepare", late)
+        error = alike(download(size, "memory://resumed/x.bin", tmp_path))
+    assert isinstance(error, ringcast.SourceChanged), error
+    assert not [*tmp_path.rglob("x.bin")]
+    assert {mine.error for mine in download(size, "memory://resumed/x.bin", tmp_path)} == {""}
+    assert whole(tmp_path, size, "x.bin", OTHER)
+
+
+class Killed(BaseException):
+    """Ends the program of a rank."""
+
+
+@pytest.mark.parametrize("chunks", [1, 5, CHUNKS - 1])
+def test_a_file_of_a_store_is_not_mixed_where_the_only_host_that_had_it_open_dies(
+    tmp_path: Path, held: Any, chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one opens it when it has become another one."""
+    dead, here, packed = threading.Event(), threading.local(), downloading._packed
+
+    def opened_late(*arguments: Any) -> Packed:
+        made = packed(*arguments)
+        opens, last = made._open, here.rank == 1
+
+        def late(number: int) -> Any:
+            if last and not dead.is_set():
+                raise Unreadable("not yet")
+            return opens(number)
+
+        made._open = late
+        return made
+
+    def work(comm: Communicator) -> Any:
+        here.rank = comm.rank
+
+        def watch(progress: Progress) -> None:
+            if progress.done >= chunks * CHUNK:
+                held.pipe_file("/resumed/x.bin", OTHER)
+                endpoint = comm._group.endpoint
+                endpoint.control.send(Failing(endpoint.rank, Failure("killed", "")))
+                dead.set()
+                raise Killed
+
+        with on_host(f"h{comm.rank}"):
+            out = f"{tmp_path}/{comm.rank}/"
+            return download_files(comm, "memory://resumed/x.bin", out, Options(), 2, None if comm.rank else watch)
+
+    monkeypatch.setattr(downloading, "_packed", opened_late)
+    job = Job("threads", 2)
+    try:
+        with named_hosts():
+            results = job.run(work)
+    finally:
+        job.close()
+    assert [type(each) for each in results] == [Killed, ringcast.SourceChanged], results
+    assert not [*tmp_path.rglob("x.bin")]

@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
+from ringcast.transfer.ranges import Range
 from ringcast.transfer.sources.base import Changed, Connection, Interrupted, Source, Trouble
 
 PACED = 4 << 20  # bytes that are asked for at once, after a wait for their time
@@ -44,9 +45,10 @@ class Packed:
                 start += length
             number += 1
 
-    def files_at(self, start: int, length: int) -> list[int]:
-        """Return the files in which bytes of the stream are, up to its end."""
-        return [number for number, _, _ in self.parts(start, min(start + length, self._starts[-1]))]
+    def begun(self, there: Iterable[Range]) -> list[int]:
+        """Return the files of which some of the bytes are there, and others are not: ranges end inside of them."""
+        ends = {end for each in there for end in each if end < self._starts[-1]}
+        return sorted({number for end in ends for number, first, _ in self.parts(end, end + 1) if first})
 
     def source(self, number: int) -> Source:
         """Return a file, which is opened at its first use.
