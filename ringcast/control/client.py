@@ -27,6 +27,7 @@ from ringcast.control.envelope import (
 from ringcast.errors import RendezvousError
 from ringcast.net.keys import control_pair, member_pair
 from ringcast.procs.portable import Bell
+from ringcast.procs.process_mark import mark
 from ringcast.wire.codec import CodecError, parse
 from ringcast.wire.control_messages import (
     TO_WORKER,
@@ -92,6 +93,7 @@ class ControlClient:
             config.pickle,
             config.deterministic,
             build,
+            mark(os.getpid()),
         )
         self._outbox: queue.SimpleQueue[ToServer] = queue.SimpleQueue()
         self._answer: queue.SimpleQueue[Roster | str] = queue.SimpleQueue()

@@ -65,7 +65,6 @@ from ringcast.wire.control_messages import (
     ToWorker,
     Waiting,
 )
-from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import DERIVED, P2P
 from ringcast.wire.reports import OperationReport, StallReport
@@ -151,9 +150,9 @@ class Membership:
         """Return the host and the process number of a rank that joined."""
         return self._members[rank].host, self._members[rank].pid
 
-    def card(self, rank: int) -> EndpointCard:
-        """Return the card of a rank that joined."""
-        return self._members[rank].hello.card
+    def mark(self, rank: int) -> str:
+        """Return the mark of the process of a rank that joined, see `ringcast.procs.process_mark`."""
+        return self._members[rank].hello.mark
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return the actions that answer `event`, in order."""

@@ -141,7 +141,7 @@ def serve(server: ControlServer, lifeline: int, nonce: int) -> None:
             match found:
                 case Joined():
                     try:
-                        end = end_of_rank(server, nonce, found.rank)
+                        end = end_of_rank(server, found.rank)
                     except ProcessLookupError:
                         server.declare_failed(found.rank, Failure(ENDED))
                     else:

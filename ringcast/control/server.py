@@ -28,7 +28,6 @@ from ringcast.net.keys import control_pair, is_key, member_pair
 from ringcast.net.ports import BACKLOG, bind_first
 from ringcast.wire.codec import CodecError, encode, parse
 from ringcast.wire.control_messages import TO_SERVER, Beat, Hello, Leave, ToServer, ToWorker
-from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.failure import Failure
 from ringcast.wire.transport_kinds import IPC, TCP
 
@@ -135,9 +134,9 @@ class ControlServer:
         """Return the host and the process number of a rank that joined."""
         return self._membership.process(rank)
 
-    def card(self, rank: int) -> EndpointCard:
-        """Return the card of a rank that joined."""
-        return self._membership.card(rank)
+    def mark(self, rank: int) -> str:
+        """Return the mark of the process of a rank that joined, see `ringcast.procs.process_mark`."""
+        return self._membership.mark(rank)
 
     def guard(self) -> None:
         """Shut down excess unauthenticated connections; needed only until `service` is first called."""

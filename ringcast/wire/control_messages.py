@@ -39,6 +39,7 @@ class Hello:
     pickle: bool = True  # whether it takes Python objects; all must agree
     deterministic: bool = False  # whether it chooses the order of reductions without `network`; all must agree
     build: str = ""  # whether it sends small messages by the compiled part, in words
+    mark: str = ""  # recognises `pid`, see `ringcast.procs.process_mark`
 
 
 @dataclass(frozen=True, slots=True)
