@@ -204,7 +204,8 @@ class Files(Calls):
             ArgumentError: `connections` or `out` cannot work.
             SharedMemoryError: there is no room for a shared array.
             TransferError: the `out` of another rank cannot work.
-            SourceError: no host can read the file, or ranks of a host give different ones; alike on all ranks.
+            SourceError: no host can read the file, as one that gives no byte within nine tenths of the communicator's
+                timeout; or ranks of a host give different ones. Alike on all ranks.
             SourceChanged: it changed meanwhile, or hosts see different files; alike on all ranks.
 
         >>> comm.read_file("/etc/hostname").dtype
@@ -250,7 +251,8 @@ class Files(Calls):
 
         Raises:
             ArgumentError: the counts do not fit the file; or dtype, row and offset describe no such file.
-            SourceError: a rank cannot read the file, or it is none of these; alike on all ranks.
+            SourceError: a rank cannot read the file, as one that gives no byte within nine tenths of the communicator's
+                timeout; or it is none of these. Alike on all ranks.
             SourceChanged: it changed meanwhile, or ranks see different files; alike on all ranks.
 
         >>> comm.read_rows("/etc/hostname", dtype="S1").dtype

@@ -40,7 +40,7 @@ from ringcast.transfer.shares import Requests, Shares
 from ringcast.transfer.sources import tries
 from ringcast.transfer.sources.base import Changed, Missing, Source, Trouble
 from ringcast.transfer.sources.opening import name_for_people, open_source
-from ringcast.transfer.sources.tries import tried
+from ringcast.transfer.sources.tries import Limit, Wait, tried, watched
 from ringcast.wire.codec import Count, Rank
 
 _ALIKE = TransferError, ArgumentError, SharedMemoryError  # errors that all ranks raise at the same place
@@ -300,7 +300,7 @@ class _Read:
         size, version, error, missing = 0, b"", "", False
         try:
             if self._source is None:
-                self._source = tried(comm, lambda: open_source(self._name))
+                self._source = _open(comm, self._name)
             size, version = self._source.size, self._source.version.encode()[: records.LONGEST]
         except Trouble as trouble:
             error, missing = brief(trouble.reason), isinstance(trouble, Missing)
@@ -334,7 +334,7 @@ class _Read:
         shares = self._shares(standings, len(memory))
         rounds = Rounds(readers, memory, self._there, shares, self._traffic)
         source = None if standings[readers.rank].error else self._source
-        reading = None if source is None else Reading(source, memory, self._requests.each)
+        reading = None if source is None else Reading(source, memory, self._requests.each, Limit(readers.timeout))
         try:
             rounds.run(reading, self._resent(standings, readers.rank, len(memory)))
             problem = rounds.problem or (reading.problem if reading is not None else None)
@@ -366,6 +366,23 @@ class _Read:
                 mine.remove(each)
         lacking = Ranges(gap for each in standings for gap in _complement(_pairs(each.there), size))
         return [part for each in mine for part in lacking.common(each)]
+
+
+def _open(comm: Ranks, name: str) -> Source:
+    """Open a source.
+
+    Raises:
+        Trouble: it cannot be opened.
+    """
+    wait = Wait()
+
+    def work() -> Source:
+        source = tried(wait, lambda: open_source(name, wait.uses))
+        if wait.over.is_set():
+            source.close()
+        return source
+
+    return watched(comm, wait, work)
 
 
 def _verdict(readers: Ranks, problem: Problem | None, done: bool, mine: Outcome) -> Outcome:

@@ -38,8 +38,9 @@ class Problem:
 class Reading:
     """Threads that read what they are given; the main thread takes reports and passes on the turns."""
 
-    def __init__(self, source: Source, memory: memoryview, connections: int) -> None:
-        self._source, self._memory = source, memory
+    def __init__(self, source: Source, memory: memoryview, connections: int, limit: limits.Limit) -> None:
+        """Read by so many connections; a source that gives nothing for the time of a limit is given up."""
+        self._source, self._memory, self._limit = source, memory, limit
         self.problem: Problem | None = None
         self._ready = Ranges()  # read, and not passed on yet
         self._waiting: deque[_Segment] = deque()
@@ -50,6 +51,7 @@ class Reading:
         self._read_bytes, self._busy, self._since = 0, 0.0, 0.0  # seconds of reading until then, and since when
         self._resume = 0.0  # no request before this time
         self._epoch = self._refused = 0
+        self._reason = ""  # of the last try that failed
         self._pause = 0.0  # seconds, which a server asks for and others have not heard yet
         self._closed = False
         self._lock = threading.Condition()
@@ -60,6 +62,7 @@ class Reading:
         """Return the news, at most `room` bytes of it; wait until there are some, `patience` seconds at most."""
         with self._lock:
             self._lock.wait_for(lambda: self._ready or self._pause or self.problem is not None, patience)
+            self._look()
             ready: list[Range] = []
             length = 0
             for start, stop in self._ready:
@@ -74,6 +77,12 @@ class Reading:
             return Report(
                 tuple(ready), int(1000 * max(stalled, 0.0)) if busy else 0, int(1000 * pause), self._refused, gone
             )
+
+    def _look(self) -> None:
+        """Give up a source that has been silent for too long, also where it has asked for a pause."""
+        waiting = [*self._under_way, *self._waiting]
+        if waiting and self.problem is None and time.monotonic() - self._heard >= self._limit.seconds:
+            self._fail(self._limit.passed(self._reason), waiting[0])
 
     def passed_on(self, ready: Sequence[Range]) -> None:
         """Forget bytes of a report, which others have by now."""
@@ -181,9 +190,11 @@ class Reading:
             try:
                 self._read_once(number, connection, segment)
             except Busy as error:
+                self._reason = error.reason
                 self._refuse(error, epoch, segment)
                 return
             except Interrupted as error:
+                self._reason = error.reason
                 tries = 1 if segment.position > before else tries + 1
                 if tries == limits.MOST:
                     self._fail(error, segment)

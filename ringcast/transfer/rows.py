@@ -38,7 +38,7 @@ from ringcast.transfer.sources.base import (
     in_a_line,
 )
 from ringcast.transfer.sources.opening import name_for_people, open_source
-from ringcast.transfer.sources.tries import tried
+from ringcast.transfer.sources.tries import Wait, tried, watched
 from ringcast.wire.codec import Count
 
 _NPY, _PARQUET, _RAW = "npy", "parquet", "raw"
@@ -136,10 +136,10 @@ def read_rows(
         ArgumentError: the counts are others than the file's rows, on all ranks alike.
         SourceError: a rank cannot read its rows; all ranks raise it.
     """
-    shown, opened, rank = brief(name_for_people(source)), _Opened(comm, source), comm.members[comm.rank]
+    shown, opened, rank = brief(name_for_people(source)), _Opened(source), comm.members[comm.rank]
     result, wrong = None, None
     with closing(opened):
-        table = announced(comm, 0, Table, lambda: _table(opened, raw=items is not None))
+        table = announced(comm, 0, Table, lambda: _table(comm, opened, raw=items is not None))
         if table.error:
             raise SourceError(brief(table.source), brief(table.error), brief(table.host), comm.members[0])
         try:
@@ -151,7 +151,7 @@ def read_rows(
             wrong, mine = error, Read(brief(str(error)))
         else:
             first, asked = sum(given[: comm.rank]), crc32(repr((given, described)).encode())
-            result, mine = _read(opened, table, described, columns, first, first + given[comm.rank])
+            result, mine = _read(comm, opened, table, described, columns, first, first + given[comm.rank])
             mine = replace(mine, source=shown, asked=asked)
         found = exchanged(comm, mine)
     if wrong is not None:
@@ -176,8 +176,9 @@ def _check(rank: int, counts: Sequence[int], size: int, rows: int) -> None:
 class _Opened:
     """The source of this rank, which is opened when it is first needed, and a connection to it."""
 
-    def __init__(self, comm: Ranks, name: str) -> None:
-        self._comm, self.name = comm, name
+    def __init__(self, name: str) -> None:
+        self.name, self.wait = name, Wait()
+        self.segment: tuple[int, ...] = ()  # bytes that were asked for last, of a file of rows
         self._source: Source | None = None
         self._connection: Connection | None = None
 
@@ -189,7 +190,7 @@ class _Opened:
             Trouble: it cannot be opened.
         """
         if self._source is None:
-            self._source = tried(self._comm, lambda: open_source(self.name))
+            self._source = tried(self.wait, lambda: open_source(self.name, self.wait.uses))
         return self._source
 
     def read(self, start: int, into: memoryview) -> None:
@@ -201,45 +202,57 @@ class _Opened:
         done, source = 0, self.source
         if start + len(into) > source.size:
             raise Changed(f"it has {source.size:,} bytes")
+        connection = self._connection = self._connection or source.connect()
+        self.wait.uses(connection)
 
         def read() -> None:
             nonlocal done
-            assert self._connection is not None
-            for length in self._connection.read(start + done, into[done:]):
+            for length in connection.read(start + done, into[done:]):
                 done += length
+                self.wait.came(length)
 
-        self._connection = self._connection or source.connect()
-        tried(self._comm, read, lambda: done)
+        tried(self.wait, read)
 
     def close(self) -> None:
+        if self.wait.busy:  # it was given up, and nothing ends the read: its thread needs both
+            return
         for each in self._connection, self._source:
             if each is not None:
                 each.close()
 
 
-def _table(opened: _Opened, *, raw: bool) -> Table:
+def _table(comm: Ranks, opened: _Opened, *, raw: bool) -> Table:
     """Return the file as this rank sees it."""
     host = socket.gethostname()
     try:
-        source = opened.source
-        facts = source.size, source.version.encode()[:LONGEST]
-        head = bytearray(min(source.size, _HEAD))
-        opened.read(0, memoryview(head))
-        kind = _MAGIC.get(bytes(head[:4]))
-        if raw and kind is not None:
-            raise Unreadable(f"it is a {kind} file, which says its dtype: leave that out")
-        if raw:
-            return Table(_RAW, *facts, host=host)
-        if kind is None:
-            raise Unreadable("neither a .npy nor a Parquet file; of rows and nothing else, give their dtype")
-        if kind == _PARQUET:
-            return Table(kind, *facts, _parquet(opened).metadata.num_rows, host=host)
-        found = _npy(bytes(head))
-        return Table(kind, *facts, found.shape[0], bytes(head[: found.start]), host=host)
+        return replace(watched(comm, opened.wait, lambda: _described(opened, raw=raw)), host=host)
     except RingcastError:
         raise
     except Exception as error:  # as of pyarrow: the others wait for the record
         return Table(error=_reason(error), source=brief(name_for_people(opened.name)), host=host)
+
+
+def _described(opened: _Opened, *, raw: bool) -> Table:
+    """Return what the head of the file says.
+
+    Raises:
+        Trouble: it cannot be read, or is no such file.
+    """
+    source = opened.source
+    facts = source.size, source.version.encode()[:LONGEST]
+    head = bytearray(min(source.size, _HEAD))
+    opened.read(0, memoryview(head))
+    kind = _MAGIC.get(bytes(head[:4]))
+    if raw and kind is not None:
+        raise Unreadable(f"it is a {kind} file, which says its dtype: leave that out")
+    if raw:
+        return Table(_RAW, *facts)
+    if kind is None:
+        raise Unreadable("neither a .npy nor a Parquet file; of rows and nothing else, give their dtype")
+    if kind == _PARQUET:
+        return Table(kind, *facts, _parquet(opened).metadata.num_rows)
+    found = _npy(bytes(head))
+    return Table(kind, *facts, found.shape[0], bytes(head[: found.start]))
 
 
 def _reason(error: Exception) -> str:
@@ -267,6 +280,7 @@ def _npy(head: bytes) -> Items:
 
 
 def _read(
+    comm: Ranks,
     opened: _Opened,
     table: Table,
     described: Items | None,
@@ -278,29 +292,45 @@ def _read(
 
     The items are `described` by the caller, or by the file.
     """
-    segment: tuple[int, ...] = ()
     try:
-        source = opened.source
-        if (source.size, source.version.encode()[:LONGEST]) != (table.size, table.version):
-            raise Changed(f"rank 0 sees {table.size:,} bytes, and this one {source.size:,}, of another version")
-        if table.kind == _PARQUET:
-            result = _parquet_rows(_parquet(opened), columns, first, stop)
-        else:
-            items = described or _npy(table.head)
-            result = np.empty((stop - first, *items.shape[1:]), items.dtype, "F" if items.fortran else "C")
-            memory, at = _bytes(result), 0
-            for start, length in items.parts(first, stop):
-                segment = start, start + length
-                opened.read(start, memory[at : at + length])
-                at += length
-        source.check()
+        result = watched(comm, opened.wait, lambda: _rows(opened, table, described, columns, first, stop))
     except RingcastError:
         raise
     except Exception as error:  # as of pyarrow, or no memory: the others wait for the record
-        where = segment if isinstance(error, Interrupted | Busy | Changed) else ()
+        where = opened.segment if isinstance(error, Interrupted | Busy | Changed) else ()
         changed = isinstance(error, Changed)
         return None, Read(_reason(error), changed=changed, host=socket.gethostname(), segment=where)
     return result, Read()
+
+
+def _rows(
+    opened: _Opened,
+    table: Table,
+    described: Items | None,
+    columns: Sequence[str] | None,
+    first: int,
+    stop: int,
+) -> Any:
+    """Return the rows [first, stop).
+
+    Raises:
+        Trouble: they cannot be read; `opened.segment` has the bytes, where these are known.
+    """
+    source = opened.source
+    if (source.size, source.version.encode()[:LONGEST]) != (table.size, table.version):
+        raise Changed(f"rank 0 sees {table.size:,} bytes, and this one {source.size:,}, of another version")
+    if table.kind == _PARQUET:
+        result = _parquet_rows(_parquet(opened), columns, first, stop)
+    else:
+        items = described or _npy(table.head)
+        result = np.empty((stop - first, *items.shape[1:]), items.dtype, "F" if items.fortran else "C")
+        memory, at = _bytes(result), 0
+        for start, length in items.parts(first, stop):
+            opened.segment = start, start + length
+            opened.read(start, memory[at : at + length])
+            at += length
+    source.check()
+    return result
 
 
 def _bytes(array: Array) -> memoryview:

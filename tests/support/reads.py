@@ -13,11 +13,14 @@ from ringcast import Communicator, RingcastError
 from ringcast.transfer import read_once
 
 
-def read(hosts: str, source: str | Callable[[int], str], **options: Any) -> list[bytes | RingcastError]:
+def read(
+    hosts: str, source: str | Callable[[int], str], timeout: float | None = None, **options: Any
+) -> list[bytes | RingcastError]:
     """Read on a rank for each letter, which names its host; return the bytes or the error of each rank."""
     options = {"shared": False} | options
 
     def work(comm: Communicator) -> bytes | RingcastError:
+        comm.timeout = timeout
         with on_host(hosts[comm.rank]):
             try:
                 mine = source if isinstance(source, str) else source(comm.rank)

@@ -23,8 +23,10 @@ from ringcast.transfer import read_once, rounds
 from ringcast.transfer.ranges import Ranges
 from ringcast.transfer.rounds import Rounds
 from ringcast.transfer.sources import tries
+from ringcast.transfer.sources.base import Interrupted
 from ringcast.transfer.sources.opening import open_source
 from support.cases import each
+from support.patience import patience
 from support.reads import alike, named_hosts, on_host, read
 from support.store import Handler, Store, store
 
@@ -308,6 +310,49 @@ def test_bytes_that_change_on_the_way_are_noticed(served: Store, monkeypatch: py
     assert "have changed on the way" in str(error)
 
 
+@pytest.mark.parametrize("hosts", ["a", "ab"])
+@each("moment", ["opening", "body", "later", "pause"])
+def test_the_timeout_bounds_the_wait_for_a_source_that_gives_nothing(moment: str, hosts: str) -> None:
+    asked = itertools.count()
+
+    def silent(handler: Handler, start: int, stop: int) -> bool:
+        if next(asked) < (0 if moment == "opening" else 6 if moment == "later" else len(hosts)):
+            return False
+        if moment == "pause":
+            handler.refuse(429, "300")
+        else:
+            handler.store.ended.wait()
+            handler.close_connection = True
+        return True
+
+    timeout = 0.3 if hosts == "a" else 1.0
+    with store(DATA) as served:
+        served.always = silent
+        before = time.monotonic()
+        error = alike(read(hosts, served.root, timeout))
+        took = time.monotonic() - before
+    assert isinstance(error, SourceError)
+    assert f"nothing came for {0.9 * timeout:.3g} s" in str(error)
+    assert f"the timeout of the communicator is {timeout:g} s" in str(error)
+    assert ("HTTP 429" in str(error)) == (moment == "pause")
+    assert took < timeout + patience(5)  # a try alone lasts 60 seconds
+
+
+def test_a_reader_gives_up_before_the_ranks_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source is of a package that hangs, and that nothing interrupts."""
+    ended = threading.Event()
+
+    def hang(*_: Any) -> Any:
+        ended.wait()
+        raise Interrupted("too late")
+
+    monkeypatch.setattr(read_once, "open_source", hang)
+    error = alike(read("aa", "memory://bucket/file", timeout=patience(1.0)))
+    ended.set()
+    assert isinstance(error, SourceError)
+    assert "nothing came for" in str(error)
+
+
 # Servers that limit.
 
 
@@ -346,11 +391,11 @@ def test_a_rank_that_waits_for_a_server_hears_at_once_that_another_one_has_faile
         refused.set()
         return True
 
-    def broken(name: str) -> Any:
+    def broken(name: str, uses: Any) -> Any:
         if name.endswith("/broken"):
             refused.wait()
             raise ZeroDivisionError
-        return open_source(name)
+        return open_source(name, uses)
 
     served.faults.append(refuse)
     monkeypatch.setattr(read_once, "open_source", broken)

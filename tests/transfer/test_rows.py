@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ringcast import ArgumentError, Communicator, JobAborted, RingcastError, Run
 from ringcast.transfer.sources import tries
 from support import needs
 from support.cases import each
+from support.patience import patience
 from support.reads import alike
 from support.store import Handler, store
 
@@ -238,3 +240,32 @@ def test_a_server_that_always_fails_is_named_with_the_bytes(monkeypatch: pytest.
         error = alike(read(2, f"{served.root}/rows.npy"))
     assert isinstance(error, SourceError)
     assert (error.rank, error.segment) == (1, (128 + 4000, 128 + 8000))
+
+
+@each("moment", ["opening", "rows"])
+def test_the_timeout_bounds_the_wait_for_a_source_that_gives_nothing(moment: str) -> None:
+    timeout = patience(0.5)
+
+    def silent(handler: Handler, start: int, stop: int) -> bool:
+        if moment == "rows" and start < 4000:
+            return False
+        handler.store.ended.wait()
+        handler.close_connection = True
+        return True
+
+    def work(comm: Communicator) -> RingcastError | None:
+        comm.timeout = timeout
+        try:
+            comm.read_rows(f"{served.root}/rows.npy")
+        except RingcastError as error:
+            return error
+        return None
+
+    with store(saved(np.arange(20_000))) as served:
+        served.always = silent
+        before = time.monotonic()
+        error = alike(ringcast.run(work, 2, backend="threads"))
+        took = time.monotonic() - before
+    assert isinstance(error, SourceError)
+    assert f"nothing came for {0.9 * timeout:.3g} s" in str(error)
+    assert took < timeout + patience(5)  # a try alone lasts 60 seconds

@@ -12,7 +12,7 @@ import http.client
 import re
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from socket import SHUT_RDWR, socket
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
@@ -36,7 +36,8 @@ _NOTHING = re.compile(r"bytes \*/(\d{1,18})", re.ASCII)
 class HttpSource:
     """A file on a server, of the size, the version and the time of change (ns, or None) that its first answer has."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, uses: Callable[[HttpConnection], object] = lambda _: None) -> None:
+        """Ask for its facts, by a connection that `uses` is called with."""
         parts = url_of(url)
         assert parts is not None
         self.size, self.version, self.condition = -1, "", ("", "")
@@ -45,6 +46,7 @@ class HttpSource:
         self.url = parts._replace(netloc=host, fragment="")
         self.password = f"Basic {base64.b64encode(unquote(user).encode()).decode()}" if at else ""
         with closing(HttpConnection(self)) as connection:
+            uses(connection)
             self.size, self.version, self.changed, self.condition = connection.facts()
 
     @property

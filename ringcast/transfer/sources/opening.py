@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.request import url2pathname
 
 from ringcast._util.printable import printable
 from ringcast.errors import TransferError
 from ringcast.transfer.origin import shown, url_of
-from ringcast.transfer.sources.base import Source, Unreadable, without_secrets
+from ringcast.transfer.sources.base import Connection, Source, Unreadable, without_secrets
 
 _OWN = ("http", "https", "file")
 
 
-def open_source(source: str) -> Source:
-    """Open a source.
+def open_source(source: str, uses: Callable[[Connection], object] = lambda _: None) -> Source:
+    """Open a source; `uses` is called with a connection that this needs, which can be interrupted.
 
     Raises:
         Trouble: it cannot be opened here.
@@ -29,7 +30,7 @@ def open_source(source: str) -> Source:
     if url is not None and url.scheme != "file":
         from ringcast.transfer.sources.http import HttpSource  # http and ssl: if needed
 
-        return HttpSource(source)
+        return HttpSource(source, uses)
     from ringcast.transfer.sources.local import LocalSource
 
     return LocalSource(source if url is None else url2pathname(url.path))
