@@ -12,11 +12,13 @@ from typing import Any
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.rank_words import ranks_in_words
+from ringcast.errors import SourceChanged, SourceError, TransferError
 from ringcast.wire.flight import FILE, SIZE, Entry, Flight, decode
 
 _LOST = "its record is lost with its host"
 _NONE = (0, 0)  # before the first stage of the first call
 _OF_FILES = "/ringcast/transfer/"  # in paths of modules that make calls for a program
+_ERRORS_OF_FILES = tuple(kind.__name__ for kind in (TransferError, SourceError, SourceChanged))  # of these modules
 ONE_BY_ONE = 8  # ranks that get a line each
 MOST_WAITS = 4  # groups of ranks with the same waits that are named
 
@@ -151,11 +153,11 @@ def summary(
     """Return a line for each rank, or for each group of ranks that were in the same call if they are many.
 
     The reason why a rank in `lost` has no record is unknown; `raised` names the errors that ended programs. There is no
-    line for an error of a call of which ringcast made others, as `read_file`: the program's traceback has its place.
+    line for an error of `read_file` in a call of its own: the program's traceback has the place.
     """
     groups: dict[str, list[int]] = {}
     for rank, flight in enumerate(flights):
-        if rank in raised and _within_a_call(flight):
+        if raised.get(rank) in _ERRORS_OF_FILES and _within_a_call(flight):
             continue
         same = last([flight], raised.get(rank, ""), how_far=False)
         key = str(rank) if len(flights) <= ONE_BY_ONE else _LOST if flight is None and rank in lost else same

@@ -334,6 +334,8 @@ def test_an_error_of_a_call_that_makes_others_has_its_traceback_and_no_line() ->
     flights = [decode(memory.image())]
     assert flight_record.summary(flights, raised=raised) == []
     assert len(flight_record.summary(flights)) == 1
+    (line,) = flight_record.summary(flights, raised={0: "ValueError"})  # the program's own, after the call
+    assert line.startswith("rank 0: raised ValueError after #1 allreduce")
 
 
 def test_the_state_of_a_rank_follows_from_its_record_and_its_process() -> None:
