@@ -213,7 +213,8 @@ class CollectiveTimeout(RingcastError, TimeoutError):
 
     Attributes:
         rank: the rank that raises this.
-        waiting_for: the ranks whose messages, grants or completions are missing.
+        waiting_for: the ranks whose messages, grants or completions are missing: the next ranks of a chain, which may
+            wait for others themselves. The launcher follows the chain: its last line names the rank at the end.
         seconds: how long the call has waited.
         where: the call in which this rank was, a `Where`.
         operation: the call and its number, a `Where` without the round.

@@ -78,6 +78,11 @@ def name(entry: Entry) -> str:
     return f"{entry.label} {entry.collective}" if entry.number else f"{entry.collective} {entry.shape}"
 
 
+def place(entry: Entry) -> str:
+    """Return the file, without its folder, and the line of an operation."""
+    return f"{os.path.basename(entry.file)}:{entry.line}"
+
+
 def waits(entry: Entry) -> str:
     """Return the ranks that an operation was seen waiting for, in words; "" for none."""
     more = entry.waiting - len(entry.waiting_for)

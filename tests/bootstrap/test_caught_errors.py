@@ -74,7 +74,7 @@ TOLD = {
     "an error of its own": rf"{LEFT} {UNANSWERED}",
     "an early end": rf"{LEFT} {UNANSWERED}",
     "a mismatch": rf"{FAILED} CollectiveMismatch: its #1 allreduce differs from that of .*: op .* \({UNANSWERED}",
-    "a timeout": rf"{FAILED} CollectiveTimeout: rank \d+: .*did not finish within 0.2 s.* \({UNANSWERED}",
+    "a timeout": rf"rank 1 \(.*\) (was in|made no call).* waited 0.2 s for it in .* \({UNANSWERED}",
     "a revocation": rf"{FAILED} Revoked: .* revoked: rank 1 called revoke\(\) \({UNANSWERED}",
 }
 CALLS = {"a mismatch": "allreduce", "a timeout": "sendrecv"}  # else barrier

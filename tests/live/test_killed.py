@@ -48,7 +48,7 @@ CAUSES = {
     "abort": "killed by SIGABRT",
     "segfault": "killed by SIGSEGV",
     "memory": "MemoryError",
-    "spin": "CollectiveTimeout: .* did not finish within 5 s",
+    "spin": "CollectiveTimeout: .* did not finish within 5 s|waited 5 s for it",
 }
 
 

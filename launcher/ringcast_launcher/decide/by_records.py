@@ -6,7 +6,7 @@ intended call, if no other group is as large. Else all sides are named, and the 
 
 After a message that its rank has not taken, say where its sender sent the last one.
 
-After a timeout of the job, say which ranks wait for which.
+After a timeout of the job, say which ranks wait for which; after one of a call, name those that it waited for.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from os.path import basename
 
 from ringcast._util.rank_words import ranks_in_words
 from ringcast.errors import MISMATCH, CollectiveMismatch
-from ringcast.monitoring.flight_record import Flights, Row, merge, name, who_waits
+from ringcast.monitoring.flight_record import Flights, Row, merge, name, place, who_waits
 from ringcast.wire.differences import advice
 from ringcast.wire.flight import Entry
+from ringcast_launcher.decide.by_waits import with_the_awaited
 from ringcast_launcher.decide.supervisor import TIMED_OUT
 from ringcast_launcher.decide.verdict import Verdict
 
@@ -38,7 +38,7 @@ def explained(verdict: Verdict, flights: Flights) -> Verdict:
         waits = who_waits(flights) if verdict.code == TIMED_OUT else ""
         return replace(verdict, how=f"{verdict.how}; {waits}") if waits else verdict
     if not any(sign in verdict.how for sign in _SIGNS):
-        return verdict
+        return with_the_awaited(verdict, flights)
     row = _row(flights, verdict.rank)
     if row is not None:
         return _mismatch(verdict, row)
@@ -51,7 +51,7 @@ def _last_message(flights: Flights, rank: int, how: str) -> str:
     found = _UNTAKEN.search(how)
     flight = flights[source] if found and (source := int(found[1])) < len(flights) else None
     sends = [entry for entry in flight.entries if entry.shape.startswith(f"(to {rank},")] if flight else []
-    return f"the last one: {name(sends[-1])} at {_place(sends[-1])}" if sends else ""
+    return f"the last one: {name(sends[-1])} at {place(sends[-1])}" if sends else ""
 
 
 def _mismatch(verdict: Verdict, row: Row) -> Verdict:
@@ -90,7 +90,7 @@ def _told(row: Row, odd: list[int], others: list[list[int]]) -> str:
     """Return a text on the difference between the calls, with their ranks and places in the program."""
     mine, theirs = row.calls[odd[0]], [row.calls[group[0]] for group in others]
     most = ranks_in_words(sorted(rank for group in others for rank in group))
-    here, there = _place(mine), _any_of([_place(call) for call in theirs])
+    here, there = place(mine), _any_of([place(call) for call in theirs])
     if any(mine.collective != call.collective for call in theirs):
         subject = "it" if len(odd) == 1 else ranks_in_words(odd)
         made = _any_of([call.collective for call in theirs])
@@ -98,10 +98,6 @@ def _told(row: Row, odd: list[int], others: list[list[int]]) -> str:
     subject = f"its {name(mine)}" if len(odd) == 1 else f"the {name(mine)} of {ranks_in_words(odd)}"
     places = here if here == there else f"{here}, theirs at {there}"
     return f"{subject} differs from that of {most}: {_facts(mine, theirs)}; at {places}"
-
-
-def _place(call: Entry) -> str:
-    return f"{basename(call.file)}:{call.line}"
 
 
 def _any_of(values: Sequence[str]) -> str:
