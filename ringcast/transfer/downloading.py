@@ -3,8 +3,8 @@
 The first rank lists the files. Their contents follow each other in one stream, so that many small files take no longer
 than a large one. The stream is read in windows (`read_once.py`); while one is read, another thread writes the one
 before into part files (`destination.py`). A file that is there already, of the right size, is not read again; nor are
-the parts of other files that an earlier copy has left (`arrived.py`), which a host that lacks them gets from one that
-has them.
+the parts of other files that an earlier copy has left (`arrived.py`). A host that lacks these parts, or a file whose
+time of change is right, too, gets them from one that has them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The chunks that an earlier copy has left to a rank."""
+    """The chunks that a rank has as they are in the source."""
 
     chunks: bytes  # as of `_bits`
 
@@ -171,7 +171,7 @@ def _lacking(comm: Any, mine: _Mine, *, keep_going: bool) -> list[int]:
 
 
 def _kept(comm: Any, mine: _Mine) -> list[int]:
-    """Return the chunks that an earlier copy has left to any rank."""
+    """Return the chunks that any rank has as they are in the source."""
     return _of_any((each.chunks for each in exchanged(comm, mine.kept())), mine.layout.chunks)
 
 
@@ -198,17 +198,17 @@ class _Mine:
         self.layout, self.error, self.written = Layout(manifest), "", 0
         self._source, self._identity = source, identity
         self._arrived: Arrived | None = None
-        self._sure: set[int] = set()  # chunks that an earlier copy has left, and that are right
+        self._sure: set[int] = set()  # chunks that are here and as in the source: other hosts may get them from here
         self._missing: Sequence[int] = ()  # on any rank
         self._lacking: set[int] = set()  # the same ones
-        self._kept = Ranges()  # bytes that an earlier copy has left, and that are right, on any rank
+        self._kept = Ranges()  # bytes that any rank has as they are in the source
         self._done = self._total = 0  # bytes of them: of the windows that are over, and of all
         self._watch: Callable[[Progress], object] | None = None
         self._length = min(_FIRST, WINDOW)  # of the next window
         self._traffic = Traffic()
         self._version = sha256(manifest.encode()).hexdigest()
         self._destination = Destination(manifest, target, options.preserve, options.sparse)
-        self._verify = options.verify
+        self._verify, self._preserve = options.verify, options.preserve
         self._buffers = [np.empty(min(WINDOW * CHUNK, self.layout.nbytes), np.uint8) for _ in range(2)]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ringcast-writer")
         self._under_way: list[Future[None]] = []
@@ -225,12 +225,14 @@ class _Mine:
         return _Place(brief(self.error), _bits(lacks, self.layout.chunks))
 
     def kept(self) -> _Kept:
-        """Return the chunks that an earlier copy has left here."""
+        """Return the chunks that others may get from here."""
         return _Kept(_bits(self._sure, self.layout.chunks))
 
     def _prepare(self) -> None:
         if self._destination.prepare() and self._verify != NONE:
             self._destination.trust()
+            if self._preserve:  # by the size alone it may be another version
+                self._sure |= self._destination.have
         self._go_on()
         self._destination.reserve()
 
@@ -247,7 +249,7 @@ class _Mine:
             before = {*have}
             known = self._arrived.known.items()
             self._destination.verify({n: each for n, each in known if n < self.layout.chunks and n not in before})
-            self._sure = have - before
+            self._sure |= have - before
 
     def expect(self, missing: Sequence[int], kept: Sequence[int], watch: Callable[[Progress], object] | None) -> None:
         """Take the chunks that are to be read, those that any rank has kept, and a function that gets the progress."""

@@ -126,6 +126,34 @@ def test_a_host_that_lacks_parts_gets_them_from_others(served: Store, tmp_path: 
     assert whole(tmp_path, 4)
 
 
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_host_that_comes_late_gets_a_file_of_the_right_time_from_others(
+    served: Store, tmp_path: Path, size: int
+) -> None:
+    """One that has another time may be another version: it is read again, and passed on by no host."""
+    source = f"{served.root}/model.bin"
+    for late, stale in (1, False), (0, False), (0, True):
+        assert {mine.error for mine in download(size, source, tmp_path, preserve=True)} == {""}
+        (tmp_path / str(late) / "model.bin").unlink()
+        if stale:
+            for rank in range(1, size):
+                (tmp_path / str(rank) / "model.bin").write_bytes(OTHER)
+        served.asked.clear()
+        results = download(size, source, tmp_path, preserve=True)
+        assert [mine.written for mine in results if mine.written] == [len(DATA)] * (size if stale else 1)
+        assert asked(served) == (0 if stale else len(DATA))
+        assert whole(tmp_path, size)
+
+
+def test_a_host_that_comes_late_gets_a_file_of_the_right_size_alone_from_the_source(
+    served: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "model.bin").write_bytes(OTHER)
+    assert {mine.error for mine in download(2, f"{served.root}/model.bin", tmp_path)} == {""}
+    assert (tmp_path / "0" / "model.bin").read_bytes() == DATA
+
+
 VERSIONS = {
     "another ETag": (('"1"', "now"), ('"2"', "now")),
     "a weak ETag": (('W/"1"', "now"), ('W/"1"', "now")),
