@@ -17,7 +17,7 @@ import numpy as np
 from ringcast.collectives.stage import PLANS_KEPT, Choice, Group, StagePlan
 from ringcast.engine import direct
 from ringcast.engine.execute import Result, Steps, execute
-from ringcast.engine.predicted import Predicted, ended
+from ringcast.engine.predicted import Predicted, ended, failed
 from ringcast.engine.program import OWN, Program
 from ringcast.engine.slots import ArraySlots, Memory
 from ringcast.engine.task import Task
@@ -130,9 +130,11 @@ class OnProgram(Again):
             places.source[...] = value
         begun = _Begun(self, op, places, slots, data, out, steps, silent)
         endpoint, found = self._group.endpoint, begun.play(0.0)
+        if found is None:
+            return Predicted(endpoint, begun.rest(), site, begun.play)
         if isinstance(found, tuple):
             return ended(endpoint, steps, site, found[0])
-        return Predicted(endpoint, begun.rest() if found is None else found, site, begun.play)
+        return failed(endpoint, found, site)
 
     def _laid(self, out: Array | None) -> tuple[Places, Memory, Array | None, Array | None]:
         """Return where the data of a call are: places, slots, memory that the program has not, and the result."""

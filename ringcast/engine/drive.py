@@ -100,6 +100,7 @@ def deadlines(
 
     A stall is reported when no message but keepalives came for QUIET.
     """
+    endpoint.hand_over()
     protocol, clock = endpoint.protocol, endpoint.transport.clock
     awaited = tasks[0] if len(tasks) == 1 else _Several(endpoint, tasks, every)
     start = now = clock()

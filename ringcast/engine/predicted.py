@@ -74,6 +74,13 @@ def is_done(task: Task[Any]) -> bool:
     return first is task and isinstance(first, Predicted) and first.play(0.0)
 
 
+def failed(endpoint: Endpoint, steps: Steps[Result], site: Site) -> Task[Result]:
+    """Return a call that has failed when it was begun by prediction; its `steps` raise the error."""
+    task = Task(endpoint, steps, site)
+    task.advance()
+    return task
+
+
 def ended(endpoint: Endpoint, steps: Steps[Result], site: Site, result: Result) -> Task[Result]:
     """Return a call that was made by prediction, in place of its steps, and has this result."""
     steps.close()

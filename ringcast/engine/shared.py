@@ -46,7 +46,8 @@ def share(endpoint: Endpoint) -> None:
         raise UsageError(
             f"rank {endpoint.rank}: progress_thread() was called while a call is under way; call it before that"
         )
-    endpoint.hand_over()
+    with endpoint.gate:
+        endpoint.hand_over()
     descriptor, ordinary = endpoint.transport.fileno(), endpoint.gate
     _turn_into(SharedEndpoint, endpoint)
     try:

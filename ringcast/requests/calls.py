@@ -111,8 +111,11 @@ class Calls(Caller):
         """Return the steps of a call, and how it begins by prediction, if it may."""
         unbegun = self._unmade
         unbegun.way = None
-        steps = make()
-        return steps, None if unbegun.way is None else partial(getattr(self, unbegun.way), *unbegun.arguments)
+        try:
+            steps = make()
+            return steps, None if unbegun.way is None else partial(getattr(self, unbegun.way), *unbegun.arguments)
+        finally:
+            unbegun.arguments = ()  # they hold the program's arrays
 
     def _started(self, again: Again, value: Any, out: Any, call: OpenCall) -> Task[Any] | None:
         return again.started(call.site, value, out, call.steps)

@@ -87,6 +87,8 @@ class PredictedMessages(Calls):
         if to is None or origin is None:
             return UNMADE
         with to.endpoint.gate:
+            if to.endpoint.predicted:  # perhaps the next message is theirs, or they write the value
+                return UNMADE
             payload, frames = self._encoded(value)
             sent, loan = _put(to, tag, payload, frames, out)
             if not sent:

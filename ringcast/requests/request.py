@@ -115,7 +115,7 @@ class Request(Generic[Returned]):
         with endpoint.gate:
             if id(task) not in endpoint.requests:
                 raise self._unusable("cancel")
-            endpoint.hand_over()
+            endpoint.catch_up()
             cancelled = task.cancel()
             if cancelled:
                 with suppress(UsageError):  # another thread that waits has the error already

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
-from threading import Event
+from threading import Barrier, Event
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ import ringcast
 from ringcast import Communicator, Request
 from ringcast.engine import direct
 from ringcast.engine.predicted import Predicted
-from ringcast.errors import UsageError
+from ringcast.errors import CollectiveTimeout, UsageError
 from ringcast.ops import Op
 from support import needs
 from support.jobs import Job
@@ -248,6 +251,9 @@ def test_messages_of_requests_are_received_in_their_order(job: Job, ends: Counte
                 for number in range(5):
                     comm.send(number, 1, 3)
                 comm.send("any", 1, 4)
+                assert comm.recv(1, 3) == "theirs"
+                comm.send(5, 1, 3)
+                comm.send(6, 1, 3)
             else:
                 first, second = comm.irecv(0, 3), comm.irecv(0, 3)
                 assert comm.recv(0, 3) == 2
@@ -256,6 +262,9 @@ def test_messages_of_requests_are_received_in_their_order(job: Job, ends: Counte
                 assert comm.recv(0) == "any"
                 assert fourth.wait() == 4
                 assert (third.wait(), second.wait(), first.wait()) == (3, 1, 0)
+                fifth = comm.irecv(0, 3)
+                assert comm.sendrecv("theirs", 0, 0, 3) == 6
+                assert fifth.wait() == 5
 
     job.ask(play)
     assert ends["handed over"]
@@ -273,6 +282,7 @@ def test_memory_in_use_is_left_alone(job: Job) -> None:
             lambda: comm.send(memory, after, 2),
             lambda: comm.isend(memory[2:], after, 2),
             lambda: comm.irecv(before, 2, out=memory[:3]),
+            lambda: comm.sendrecv(memory, after, before, 2),
             lambda: comm.allreduce(memory),
             lambda: comm.iallreduce(memory),
         ):
@@ -312,6 +322,48 @@ def test_an_error_of_an_operator_ends_the_call_on_all_ranks(job: Job) -> None:
     job.ask(play)
     for error in job.run(fail):
         assert isinstance(error, ArithmeticError | ringcast.Revoked), error
+
+
+def test_an_error_of_an_operator_at_the_beginning_is_no_mismatch(job: Job) -> None:
+    """Rank 0 fails when it begins the call, for which the other ranks have sent their messages."""
+    came = Barrier(job.size)
+
+    def play(comm: Communicator) -> None:
+        other = comm.dup()
+        for _ in range(4):
+            other.allreduce(np.full(3, 1.5), ringcast.PROD)
+        large = np.full(3, 1e200)
+        with np.errstate(over="ignore" if comm.rank else "raise"), suppress(ringcast.Revoked, FloatingPointError):
+            request = other.iallreduce(large, ringcast.PROD) if comm.rank else None
+            came.wait(patience(20))
+            (request or other.iallreduce(large, ringcast.PROD)).wait()
+        assert comm.allreduce(1) == comm.size
+
+    job.ask(play)
+
+
+def test_no_request_that_has_ended_holds_its_array(job: Job) -> None:
+    def play(comm: Communicator) -> None:
+        for _ in range(3):
+            value = np.ones(4)
+            held = ref(value)
+            comm.iallreduce(value).wait()
+            del value
+            gc.collect()
+            assert held() is None
+
+    job.ask(play)
+
+
+def test_the_shortest_timeout_is_one(job: Job) -> None:
+    def play(comm: Communicator) -> None:
+        for _ in range(3):
+            comm.sendrecv(np.ones(1), (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size)
+            comm.barrier()
+        with pytest.raises(CollectiveTimeout, match="recv"):
+            comm.irecv((comm.rank - 1) % comm.size).wait(timeout=1e-30)
+
+    job.run(play)
 
 
 def test_what_cannot_be_unpickled_is_an_error_of_the_wait(job: Job) -> None:

@@ -194,7 +194,9 @@ class _Awaited(NamedTuple):
         """Send data, then receive the message, and return the result; or UNMADE."""
         origin = self.origin
         with origin.endpoint.gate:
-            sent, loan = _put(to, tag, data) if self._takes_status else (False, None)
+            if origin.endpoint.predicted or not self._takes_status:  # perhaps the next message is theirs
+                return UNMADE
+            sent, loan = _put(to, tag, data)
             if not sent:
                 return UNMADE
             record, label = in_records("sendrecv", to.peer, origin.peer, tag)

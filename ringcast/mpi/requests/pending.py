@@ -144,7 +144,7 @@ class Pending:
         if self.active and self.status is not None and not sends:
             task = self.task
             with task.endpoint.gate:
-                task.endpoint.hand_over()
+                task.endpoint.catch_up()
                 if task.cancel():
                     task.error = None
                     self.status.Set_cancelled(True)
