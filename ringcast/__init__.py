@@ -50,6 +50,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from ringcast.ops import BAND, BOR, BXOR, LAND, LOR, LXOR, MAX, MIN, PROD, SUM, Op
+    from ringcast.pool.errors import PoolBroken, TaskError, WorkerDied
+    from ringcast.pool.pool import Pool
     from ringcast.requests.persistent import Persistent
     from ringcast.requests.request import Request, wait_all, wait_any, wait_some
     from ringcast.topology.cartesian import Grid, dims_create
@@ -81,6 +83,8 @@ __all__ = [
     "Op",
     "PeerFailed",
     "Persistent",
+    "Pool",
+    "PoolBroken",
     "RendezvousError",
     "Request",
     "Revoked",
@@ -92,9 +96,11 @@ __all__ = [
     "SourceChanged",
     "SourceError",
     "Status",
+    "TaskError",
     "Topology",
     "TransferError",
     "UsageError",
+    "WorkerDied",
     "cluster",
     "dims_create",
     "fetch",
@@ -143,6 +149,8 @@ _HOMES = {
             "TransferError",
             "UsageError",
         ),
+        "pool.errors": ("PoolBroken", "TaskError", "WorkerDied"),
+        "pool.pool": ("Pool",),
         "requests.persistent": ("Persistent",),
         "requests.request": ("Request", "wait_all", "wait_any", "wait_some"),
         "topology.cartesian": ("Grid", "dims_create"),

@@ -68,7 +68,7 @@ def packed(fn: Any, args: Any) -> Call:
     """
     buffers: list[memoryview] = []
     with io.BytesIO() as file:
-        pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=_keeps_large(buffers))
+        pickler = SourcePickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=_keeps_large(buffers))
         pickler.dump((fn, args))
         pickled = file.getvalue()
     spans: list[Span] = []
@@ -109,7 +109,7 @@ def _keeps_large(buffers: list[memoryview]) -> Any:
     return keep
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class SourcePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle, but code keeps the name of its file, and `sources` gets the lines of files that are none."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

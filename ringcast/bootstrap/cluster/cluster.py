@@ -52,7 +52,7 @@ def cluster(n: int | None = None, *, hosts: str | Sequence[str] | None = None, b
     """
     if (n is None) == (hosts is None):
         raise ValueError("expected either n, the number of ranks on this machine, or hosts")
-    placed = [Host("", _number(n))] if hosts is None else _parsed(hosts)
+    placed = [Host("", number_of_ranks(n))] if hosts is None else parsed_hosts(hosts)
     size = sum(host.slots for host in placed)
     if backend == "threads":
         from ringcast.bootstrap.cluster.threads import ThreadRanks
@@ -67,7 +67,8 @@ def cluster(n: int | None = None, *, hosts: str | Sequence[str] | None = None, b
     raise ValueError(f"backend={safe_text(backend)}: expected 'processes' or 'threads'")
 
 
-def _number(n: Any) -> int:
+def number_of_ranks(n: Any) -> int:
+    """Return n as an int; raise ValueError or TypeError if it is no number of ranks."""
     n = operator.index(n)
     if n < 1:
         raise ValueError(f"n={n}: expected 1 rank or more")
@@ -78,7 +79,8 @@ def _texts(hosts: str | Sequence[str]) -> Sequence[str]:
     return [hosts] if isinstance(hosts, str) else hosts
 
 
-def _parsed(hosts: str | Sequence[str]) -> Sequence[Host]:
+def parsed_hosts(hosts: str | Sequence[str]) -> Sequence[Host]:
+    """Return the hosts of a text as for `ringcast-launch -H`, or of several; raise ValueError if they are none."""
     try:
         return parse_hosts(",".join(_texts(hosts)))
     except HostError as error:
