@@ -8,6 +8,8 @@ and the round where these are known, and says what to do.
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from ringcast._util.dataclass import dataclass
@@ -241,15 +243,38 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         who = ", ".join(map(str, waiting_for)) or "nobody"
         far = f" after {100 * progress:.0f} % of its rounds" if progress is not None else ""
         if cycle:
-            chain = " -> ".join(f"rank {member}" for member in (*cycle, cycle[0]))
-            text = f"rank {rank}: deadlock in {where}{far}: each of these ranks waits for the next one: {chain}"
-            text += "".join(f"; rank {member} is in {call}" for member, call in zip(cycle, calls, strict=False))
+            # The call of a message is in `calls`, with its place; of a collective these do not have the number.
+            here = "" if where.number is None else f" in {where}{far}"
+            text = f"rank {rank}: deadlock{here}: {_chain(cycle, calls)}; each waits for the next{_remedy(calls)}"
         else:
             text = f"rank {rank}: {where} did not finish within {seconds:g} s{far}; waiting for rank {who}"
         super().__init__(text)
         self.rank, self.waiting_for, self.seconds, self.where = rank, waiting_for, seconds, where
         self.operation, self.round = Where(where.operation, where.number), where.round
         self.progress, self.cycle, self.calls = progress, cycle, calls
+
+
+def _chain(cycle: tuple[int, ...], calls: tuple[str, ...]) -> str:
+    """Return the ranks of a cycle with their calls, as far as these are known; each call once for ranks in a row.
+
+    >>> print(_chain((0, 1, 2), ("send at a.py:3", "send at a.py:3", "recv at a.py:5")))
+    rank 0 -> 1 (both in send at a.py:3) -> rank 2 (in recv at a.py:5) -> rank 0
+    """
+    parts = []
+    for call, ranks in groupby(zip(cycle, calls, strict=False), itemgetter(1)):
+        names = [str(rank) for rank, _ in ranks]
+        how_many = {1: "", 2: "both "}.get(len(names), "all ")
+        parts.append(f"rank {' -> '.join(names)} ({how_many}in {call})")
+    more = len(cycle) - len(calls)
+    return " -> ".join([*parts, *([f"{more} more"] if more > 0 else []), f"rank {cycle[0]}"])
+
+
+def _remedy(calls: tuple[str, ...]) -> str:
+    """Return what ends a cycle of messages in one direction; empty for other cycles."""
+    kinds = {call.partition(" ")[0] for call in calls}
+    if kinds == {"send"}:
+        return "; use sendrecv, or isend before recv"
+    return "; use sendrecv, or let a rank send first" if kinds == {"recv"} else ""
 
 
 class Revoked(RingcastError):

@@ -61,4 +61,4 @@ def test_who_leaves_while_a_thread_waits_harms_nobody(tmp_path: Path, size: int)
 def test_ranks_of_one_thread_that_wait_for_each_other_are_named(tmp_path: Path) -> None:
     done = launch(tmp_path, ALONE, 3)
     assert done.returncode == 1
-    assert "rank 0 -> rank 1 -> rank 2 -> rank 0" in done.stderr
+    assert "rank 0 -> 1 -> 2 (all in recv with any tag at program.py:5) -> rank 0" in done.stderr
