@@ -1,0 +1,165 @@
+"""The calls of a rank go on while its program does something else, as soon as that is needed.
+
+A rank whose program waits for each call is fastest without a thread. A host library promises more: a call goes on
+whether the program waits or not, any thread may make calls, and futures come true by themselves. So a rank gets the
+engine's thread (`Communicator.progress_thread`) when the first of these is seen: a call that the program leaves alone
+for `PATIENCE`, a call of another thread, or a future.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from queue import SimpleQueue
+from time import monotonic
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from ringcast.communicator import Communicator
+from ringcast.communicator.lifetime import group_of
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.shared import SharedEndpoint, share
+from ringcast.errors import UsageError
+from ringcast.wire.control_messages import Revoke, notice_frames
+
+PATIENCE = 0.02  # seconds
+GRACE = 1.0  # seconds that calls have to end when their group is left
+
+
+class Awaited(Protocol):
+    """A call that has begun."""
+
+    comm: Communicator
+    begun: float  # when, on `monotonic`
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Wait until it has ended; raise the error that has ended it."""
+        ...
+
+    def poll(self) -> bool:
+        """Return whether it has ended; if it has just ended, hand over its result."""
+        ...
+
+
+class Background:
+    """How the calls of one rank go on. One for each endpoint: see `background_of`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._thread = threading.get_ident()  # which may call as long as it is the only one
+        self._calling = threading.RLock()  # held by a call of the only thread
+        self._watching = False
+        self._left_alone: dict[int, Awaited] = {}
+        self._futures: _Futures | None = None
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Let this thread make a call."""
+        if self._endpoint.shared:
+            yield
+            return
+        if threading.get_ident() != self._thread:
+            self.go_on()
+            yield
+            return
+        with self._calling:
+            yield
+
+    def go_on(self) -> None:
+        """Have calls go on by themselves from now on; idempotent, and for any thread.
+
+        In another thread than the only one it waits until that is in no call.
+        """
+        with self._calling:
+            if not self._endpoint.closed:
+                share(self._endpoint)
+
+    def watch(self, call: Awaited) -> None:
+        """Keep a call until it has ended, whether the program keeps it or not."""
+        self._left_alone[id(call)] = call
+        if not (self._watching or self._endpoint.shared):
+            self._watching = True
+            threading.Thread(target=self._look_after, name="ringcast-watch", daemon=True).start()
+
+    def ended(self, call: Awaited) -> None:
+        """Forget a call."""
+        self._left_alone.pop(id(call), None)
+
+    def when_ended(self, call: Awaited) -> None:
+        """Poll a call as soon as it has ended, in a thread for all of these."""
+        self.go_on()
+        if self._futures is None:
+            endpoint = self._endpoint
+            assert isinstance(endpoint, SharedEndpoint)
+            self._futures = _Futures(endpoint)
+        self._futures.add(call)
+
+    def leave(self, comm: Communicator) -> None:
+        """End the use of a communicator by this rank, when the calls that were left alone have had time to end."""
+        if comm.closed:
+            return
+        until = monotonic() + GRACE
+        for call in [*self._left_alone.values()]:
+            if call.comm is comm:
+                with suppress(Exception):  # of a call that nothing has waited for
+                    call.wait(timedelta(seconds=max(0.001, until - monotonic())))
+        with self.call():
+            try:
+                comm.finalize()
+            except UsageError as left:  # a call that has not ended yet
+                comm.__exit__(None, left, None)
+
+    def break_off(self, comm: Communicator, cause: str) -> None:
+        """End all calls of a communicator, on all ranks, also while another thread is in one of them."""
+        group = group_of(comm)
+        endpoint, notice = group.endpoint, Revoke(group.endpoint.rank, group.context, cause)
+        endpoint.transport.inject(notice_frames(notice, endpoint.protocol.nonce))
+        endpoint.control.send(notice)
+
+    def _look_after(self) -> None:
+        """Go on in the background when a call was left alone for `PATIENCE`."""
+        pause = threading.Event()
+        while not (self._endpoint.shared or self._endpoint.closed):
+            pause.wait(PATIENCE)
+            if any(monotonic() - call.begun > PATIENCE for call in [*self._left_alone.values()]):
+                self.go_on()
+
+
+class _Futures:
+    """A thread that polls calls, whenever some call of the rank has ended."""
+
+    def __init__(self, endpoint: SharedEndpoint) -> None:
+        self._endpoint = endpoint
+        self._rung: SimpleQueue[None] = SimpleQueue()
+        self.put: Callable[[None], None] = self._rung.put  # rung by the engine, as a bell of the gate
+        self._calls: dict[int, Awaited] = {}
+        with endpoint.gate:
+            endpoint.gate.bells.append(self)
+        threading.Thread(target=self._serve, name="ringcast-futures", daemon=True).start()
+
+    def add(self, call: Awaited) -> None:
+        self._calls[id(call)] = call
+        self.put(None)
+
+    def _serve(self) -> None:
+        while self._calls or not self._endpoint.closed:
+            self._rung.get()
+            while not self._rung.empty():
+                self._rung.get()
+            for call in [*self._calls.values()]:
+                if call.poll():
+                    self._calls.pop(id(call), None)
+
+
+_known: WeakKeyDictionary[Endpoint, Background] = WeakKeyDictionary()
+
+
+def background_of(comm: Communicator) -> Background:
+    """Return how the calls of this rank go on; the same one for all communicators of one job."""
+    endpoint = group_of(comm).endpoint
+    found = _known.get(endpoint)
+    if found is None:
+        found = _known[endpoint] = Background(endpoint)
+    return found

@@ -1,0 +1,149 @@
+"""A call under way, as torch sees it: it is waited for, or asked for a future."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ringcast.adapters.background import Background
+from ringcast.collectives.status import Status
+from ringcast.communicator import Communicator
+from ringcast.errors import RingcastError
+from ringcast.requests.request import Request
+from ringcast.torch.errors import as_torch
+
+UNLIMITED = timedelta(0)  # as torch says that a wait has no limit of its own
+Finish = Callable[[list[Any]], object]  # brings the results of the requests into the tensors
+
+
+class Work(dist.Work):
+    """The handle of a call: torch's programs wait for it, or ask for its future.
+
+    A call that is over has no requests. The tensors hold the result when the call has been waited for, or its future
+    is done.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        background: Background,
+        tensors: list[Any],
+        requests: Sequence[Request[Any]] = (),
+        finish: Finish | None = None,
+        status: Status | None = None,
+    ) -> None:
+        super().__init__()
+        self.comm, self._background, self._tensors, self._status = comm, background, tensors, status
+        self._requests, self._finish = requests, finish
+        self._error: BaseException | None = None
+        self._over = not requests
+        self._future: Any = None
+        self._ends: Any = None  # a future that is done when the call is over, whether well or not
+        if requests:
+            self._ending = threading.RLock()
+            self.begun = monotonic()
+            background.watch(self)
+
+    def wait(self, timeout: timedelta = UNLIMITED) -> bool:
+        """Wait until the tensors hold the result.
+
+        Args:
+            timeout: how long it may take; zero: as long as the group's timeout says.
+
+        Raises:
+            DistBackendError: the call has failed; its `__cause__` is the error of ringcast.
+        """
+        if not self._over:
+            self._end(timeout.total_seconds() if timeout > UNLIMITED else None)
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Return whether the call is over, well or not; it does not wait."""
+        return self._over or self.poll()
+
+    def is_success(self) -> bool:
+        """Return whether the call has ended well."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Return the error that has ended the call; None if there is none."""
+        return self._error
+
+    def result(self) -> list[Any]:
+        """Return the tensors with the result, when that is there."""
+        self.wait()
+        return self._tensors
+
+    def source_rank(self) -> int:
+        """Return the rank that has sent the received message."""
+        if self._status is None:
+            raise RuntimeError("only a receive from any rank has a source to ask for")
+        return self._status.source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        """Return a future of the tensors, which comes true while the program does something else."""
+        if self._future is None:
+            self._ends = torch.futures.Future()
+            self._future = self._ends.then(self._outcome)
+            if self._over:
+                self._ends.set_result(None)
+            else:
+                self._background.when_ended(self)
+        return self._future
+
+    def poll(self) -> bool:
+        """Return whether the call is over, without waiting; a thread that waits for it ends it itself."""
+        if not self._over and self._ending.acquire(blocking=False):
+            try:
+                if not self._over and self._are_done():
+                    self._end(None)
+            finally:
+                self._ending.release()
+        return self._over
+
+    def _are_done(self) -> bool:
+        try:
+            with self._background.call():
+                tested = [request.test() for request in self._requests]  # each makes progress
+            return all(tested)
+        except RingcastError:
+            return True  # its wait raises that
+
+    def _outcome(self, _: object) -> list[Any]:
+        if self._error is not None:
+            raise self._error
+        return self._tensors
+
+    def _end(self, seconds: float | None) -> None:
+        """Wait for the requests, and bring their results into the tensors."""
+        with self._ending:
+            if self._over:
+                return
+            try:
+                with self._background.call():
+                    results = [request.wait(seconds) for request in self._requests]
+                if self._finish is not None:
+                    self._finish(results)
+            except RingcastError as error:
+                self._error = as_torch(error)
+            except BaseException as error:
+                self._error = error
+                raise
+            finally:
+                self._over, self._requests, self._finish = True, (), None
+                self._background.ended(self)
+                if self._ends is not None:
+                    self._ends.set_result(None)

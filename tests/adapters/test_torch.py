@@ -1,0 +1,95 @@
+"""ringcast as a backend of torch.distributed. The ranks are processes of their own: torch is imported there alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import needs
+from support.patience import patience
+from support.places import TESTS
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(400), pytest.mark.xdist_group("torch")]
+Survivors = dict[str, dict[int, tuple[str, str, float]]]
+PROGRAMS = TESTS / "support/programs"
+
+
+@pytest.fixture(autouse=True)
+def _torch() -> None:
+    needs.package("torch")
+
+
+def module(name: str, *arguments: str) -> str:
+    """Return what a module of `support` prints."""
+    command = [sys.executable, "-W", "ignore", "-m", f"support.{name}", *arguments]
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=patience(200), check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def survivors() -> Survivors:
+    """Return, by fault and rank, the class and text of the error that it brings about, and after how many seconds."""
+    needs.package("torch")
+    found: Survivors = {}
+    for line in re.findall(r"\[.*\]", module("torch_faults")):
+        fault, rank, kind, text, seconds = json.loads(line)
+        found.setdefault(fault, {})[rank] = kind, text, seconds
+    return found
+
+
+@pytest.mark.parametrize("beside", ["ringcast 1 2 3 5", "cpu:ringcast,cuda:gloo 3"])
+def test_every_call_gives_what_torch_computes_alone(beside: str) -> None:
+    module("torch_oracle", *beside.split())
+
+
+@pytest.mark.parametrize("sizes", ["2 3", pytest.param("5", marks=pytest.mark.long)])
+def test_training_by_ddp_and_fsdp_is_that_of_one_process(sizes: str) -> None:
+    module("torch_training", "ringcast", *sizes.split())
+
+
+def test_a_killed_rank_is_named_by_all_others_within_a_second(survivors: Survivors) -> None:
+    for fault in "SIGKILL", "SIGKILL-call":
+        assert survivors[fault].keys() == {0, 2}
+        for kind, text, seconds in survivors[fault].values():
+            assert kind in ("DistBackendError", "RuntimeError")
+            assert "peer rank 1" in text
+            assert seconds < patience(1)
+
+
+def test_a_stopped_rank_is_named_when_the_timeout_is_over(survivors: Survivors) -> None:
+    found = survivors["SIGSTOP"]
+    assert found.keys() == {0, 2}
+    assert any("waiting for rank 1" in text for _, text, _ in found.values())
+    assert all(3 <= seconds < patience(10) for *_, seconds in found.values())
+
+
+def test_calls_that_cannot_end_raise_the_reason(survivors: Survivors) -> None:
+    reasons = {"mismatch": "shape differs", "destroy": "rank 1 finished", "abort": "rank 1 called abort()"}
+    for fault, reason in reasons.items():
+        for rank in 0, 2:
+            kind, text, _ = survivors[fault][rank]
+            assert (kind, reason in text) == ("DistBackendError", True), text
+
+
+@pytest.mark.parametrize("launcher", [["ringcast-launch", "-n", "3"], ["torchrun", "--nproc-per-node", "3"]])
+def test_a_launcher_starts_the_ranks(launcher: list[str]) -> None:
+    command = [str(Path(sys.executable).parent / launcher[0]), *launcher[1:], str(PROGRAMS / "torch_groups.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(200), check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"rank \d of 3 is done", done.stdout)) == [
+        f"rank {rank} of 3 is done" for rank in range(3)
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+def test_the_suite_of_pytorch_itself_passes(tmp_path: Path) -> None:
+    module("torch_suite", "--json", str(tmp_path / "outcomes"))
+    outcomes = json.loads((tmp_path / "outcomes").read_text())
+    assert len(outcomes) > 100

@@ -1,0 +1,113 @@
+"""A rank of torch meets with a fault: what do the others raise, and when? `python -m support.torch_faults`.
+
+Prints a line of JSON for each survivor of each fault: the fault, its rank, the error's class and text, and seconds from
+the fault to the error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from support.torch_ranks import play
+
+SIZE, VICTIM, LIMIT = 3, 1, 3.0
+
+
+def train(fault: Callable[[], object], rank: int, _: int) -> None:
+    """Train by DDP; in the third backward pass the victim meets with the fault."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(10, 10) for _ in range(5)))
+    ddp, passes = DistributedDataParallel(model), [0]
+
+    def strike(gradient: torch.Tensor) -> torch.Tensor:
+        passes[0] += 1
+        if rank == VICTIM and passes[0] == 3:
+            fault()
+        return gradient
+
+    next(iter(model[2].parameters())).register_hook(strike)
+    while True:
+        ddp(torch.ones(2, 10)).sum().backward()
+
+
+def collect(fault: Callable[[], object], rank: int, _: int) -> None:
+    """Make calls that the program waits for; the victim meets with the fault in between."""
+    dist.group.WORLD.set_timeout(timedelta(seconds=LIMIT))
+    for number in range(1000):
+        if rank == VICTIM and number == 20:
+            fault()
+        dist.all_reduce(torch.ones(10))
+
+
+def mismatch(_: Callable[[], object], rank: int, __: int) -> None:
+    """Pass tensors of different sizes."""
+    dist.all_reduce(torch.ones(5 if rank == VICTIM else 4))
+
+
+def destroy(_: Callable[[], object], rank: int, __: int) -> None:
+    """Leave while the others are in a call."""
+    if rank == VICTIM:
+        dist.destroy_process_group()
+        os._exit(0)
+    dist.all_reduce(torch.ones(4))
+
+
+def abort(_: Callable[[], object], rank: int, __: int) -> None:
+    """End the calls of all ranks."""
+    if rank == VICTIM:
+        dist.group.WORLD.abort()
+    dist.all_reduce(torch.ones(4))
+
+
+def kill(signal: int) -> None:
+    os.kill(os.getpid(), signal)
+
+
+FAULTS = {
+    "SIGKILL": (train, signal.SIGKILL),
+    "SIGKILL-call": (collect, signal.SIGKILL),
+    "SIGSTOP": (collect, signal.SIGSTOP),
+    "mismatch": (mismatch, 0),
+    "destroy": (destroy, 0),
+    "abort": (abort, 0),
+}
+
+
+def meet(name: str, struck: Path, rank: int, size: int) -> None:
+    work, number = FAULTS[name]
+
+    def fault() -> None:
+        struck.write_text(f"{time.monotonic()} {os.getpid()}")
+        kill(number)
+
+    torch.set_num_threads(1)
+    struck.write_text(f"{time.monotonic()} 0")
+    try:
+        work(fault, rank, size)
+    except Exception as error:
+        now = time.monotonic()
+        when, victim = struck.read_text().split()
+        sys.stdout.write(json.dumps([name, rank, type(error).__name__, str(error), now - float(when)]) + "\n")
+        sys.stdout.flush()
+        if rank == 0 and int(victim):
+            with suppress(ProcessLookupError):
+                os.kill(int(victim), signal.SIGKILL)  # a stopped one would never end
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or FAULTS:
+        with tempfile.TemporaryDirectory() as folder:
+            play(partial(meet, name, Path(folder, "struck")), SIZE)
