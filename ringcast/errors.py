@@ -224,6 +224,7 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         progress: share of the rounds that are over, from 0 to 1; None where that is not known.
         cycle: the ranks of a deadlock; each waits for the next one; empty for a deadline.
         calls: the calls of the first ranks of the cycle, and their places in the program.
+        inside: the program's call that made this one, and its place; empty where this one is the program's.
 
     >>> print(CollectiveTimeout(0, (1, 2), 5.0, Where("barrier", 7, 1)))
     rank 0: barrier #7, round 1 did not finish within 5 s; waiting for rank 1, 2
@@ -251,7 +252,7 @@ class CollectiveTimeout(RingcastError, TimeoutError):
         super().__init__(text)
         self.rank, self.waiting_for, self.seconds, self.where = rank, waiting_for, seconds, where
         self.operation, self.round = Where(where.operation, where.number), where.round
-        self.progress, self.cycle, self.calls = progress, cycle, calls
+        self.progress, self.cycle, self.calls, self.inside = progress, cycle, calls, ""
 
 
 def _chain(cycle: tuple[int, ...], calls: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from os import PathLike
 from pathlib import Path
 
@@ -25,4 +26,4 @@ def fetch(source: str | PathLike[str], target: str | PathLike[str] | None = None
     >>> ringcast.fetch("/etc/hostname", "./").name
     'hostname'
     """
-    return init().fetch(source, target, sha256=sha256)
+    return init()._fetch(source, target, sha256, sys._getframe().f_back)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,10 +22,12 @@ from ringcast.engine.datatypes import bytes_of, room
 from ringcast.errors import ArgumentError, SharedMemoryError
 from ringcast.ops import Array
 from ringcast.requests.calls import Calls
+from ringcast.requests.inside import Inside
 from ringcast.wire.call import NOWHERE
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import FrameType
 
     from ringcast.transfer.report import CopyReport, Progress
     from ringcast.transfer.rows import Items
@@ -118,7 +121,8 @@ class Files(Calls):
         if problem := reason_not(options):
             raise ArgumentError(self._group.endpoint.rank, "bcast_file", *problem)
         sources = [fspath(each) for each in ([source] if isinstance(source, (str, PathLike)) else source)]
-        return copy_files(self, sources, fspath(target), root, options, progress)  # type: ignore[arg-type]
+        with Inside(self, "bcast_file", ", ".join(sources), sys._getframe().f_back):
+            return copy_files(self, sources, fspath(target), root, options, progress)  # type: ignore[arg-type]
 
     def fetch(
         self, source: str | PathLike[str], target: str | PathLike[str] | None = None, *, sha256: str | None = None
@@ -158,14 +162,26 @@ class Files(Calls):
         >>> comm.fetch("/etc/hostname", "./").name
         'hostname'
         """
+        return self._fetch(source, target, sha256, sys._getframe().f_back)
+
+    def _fetch(
+        self,
+        source: str | PathLike[str],
+        target: str | PathLike[str] | None,
+        sha256: str | None,
+        user: FrameType | None,
+    ) -> Path:
+        """Fetch a file for the program, which is at `user`."""
         from ringcast.transfer.fetching import fetch  # urllib, hashlib and threads: if needed
+        from ringcast.transfer.sources.opening import name_for_people
 
         self._check("fetch")
         if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
             expected = f"expected 64 hexadecimal digits, got {safe_text(sha256)}"
             raise ArgumentError(self._group.endpoint.rank, "fetch", "sha256", expected)
-        place = None if target is None else fspath(target)
-        return fetch(self, fspath(source), place, sha256.lower() if sha256 else None)  # type: ignore[arg-type]
+        place, name = None if target is None else fspath(target), fspath(source)
+        with Inside(self, "fetch", name_for_people(name), user):
+            return fetch(self, name, place, sha256.lower() if sha256 else None)  # type: ignore[arg-type]
 
     def read_file(
         self,
@@ -212,13 +228,16 @@ class Files(Calls):
         dtype('uint8')
         """
         from ringcast.transfer.read_once import read_file  # http, ssl and threads: if needed
+        from ringcast.transfer.sources.opening import name_for_people
 
         self._check("read_file")
         if not (isinstance(connections, int) and 1 <= connections <= 64):
             expected = f"expected 1 to 64, got {safe_text(connections)}"
             raise ArgumentError(self._group.endpoint.rank, "read_file", "connections", expected)
         make = partial(_shared_room, writeable) if out is None and shared else partial(_own_room, out)
-        return read_file(self, fspath(source), connections, make)  # type: ignore[arg-type]
+        name = fspath(source)
+        with Inside(self, "read_file", name_for_people(name), sys._getframe().f_back):
+            return read_file(self, name, connections, make)  # type: ignore[arg-type]
 
     def read_rows(
         self,
@@ -259,13 +278,16 @@ class Files(Calls):
         dtype('S1')
         """
         from ringcast.transfer.rows import read_rows  # http and ssl: if needed
+        from ringcast.transfer.sources.opening import name_for_people
 
         self._check("read_rows")
         rank = self._group.endpoint.rank
         items = None if dtype is None else partial(_items, rank, *_described(rank, dtype, row, offset))
         if items is None and not (type(row) is tuple and row == () and type(offset) is int and offset == 0):
             raise ArgumentError(rank, "read_rows", "dtype", "expected one, where a row or an offset is given")
-        return read_rows(self, fspath(source), _counts(rank, counts), items, columns)  # type: ignore[arg-type]
+        name, given = fspath(source), _counts(rank, counts)
+        with Inside(self, "read_rows", name_for_people(name), sys._getframe().f_back):
+            return read_rows(self, name, given, items, columns)  # type: ignore[arg-type]
 
 
 def _described(rank: int, dtype: Any, row: Any, offset: Any) -> tuple[np.dtype[Any], tuple[int, ...], int]:

@@ -55,7 +55,7 @@ class Groups(Calls):
         >>> comm.dup().size
         1
         """
-        return type(self)(self._call(collectives.split.dup(self._group), timeout), self.timeout)
+        return self._of(self._call(collectives.split.dup(self._group), timeout))
 
     @overload
     def split(self, color: int, key: int = 0, *, timeout: float | None = None) -> Self: ...
@@ -171,7 +171,7 @@ class Groups(Calls):
         if isinstance(made, ArgumentError):
             raise made
         group, neighborhood = made
-        return Topology(type(self)(group, self.timeout), neighborhood)
+        return Topology(self._of(group), neighborhood)
 
     def _part(self, group: Group | None) -> Self | None:
-        return None if group is None else type(self)(group, self.timeout)
+        return None if group is None else self._of(group)

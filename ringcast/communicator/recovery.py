@@ -94,7 +94,7 @@ class Recovery(Calls):
         >>> comm.agree(6)
         6
         """
-        timeout, site = self._check("agree", timeout), site_of(sys._getframe().f_back)
+        timeout, site = self._check("agree", timeout), self._place or site_of(sys._getframe().f_back)
         try:
             return collectives.recovery.vote(
                 self._group, lambda: collectives.recovery.agree(self._group, flag, timeout, site)
@@ -122,10 +122,10 @@ class Recovery(Calls):
         >>> comm.shrink().members
         (0,)
         """
-        timeout, site = self._check("shrink", timeout), site_of(sys._getframe().f_back)
+        timeout, site = self._check("shrink", timeout), self._place or site_of(sys._getframe().f_back)
         try:
             return collectives.recovery.vote(
-                self._group, lambda: type(self)(collectives.recovery.shrink(self._group, timeout, site), self.timeout)
+                self._group, lambda: self._of(collectives.recovery.shrink(self._group, timeout, site))
             )
         except FAILURES as error:
             self._raised(error, "shrink", site)

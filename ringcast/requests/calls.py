@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -34,12 +34,19 @@ class Calls(Caller):
     def __init__(self, group: Group, timeout: float | None) -> None:
         super().__init__(group, timeout)
         self._unmade = Unbegun(_group=group)
+        self._place: Site | None = None  # of the program's call that makes all others now; None: each is the program's
+
+    def _of(self, group: Group) -> Self:
+        """Return a communicator of a group that a call has made of this one's ranks."""
+        made = type(self)(group, self.timeout)
+        made._place = self._place
+        return made
 
     def _call(self, steps: Steps[Result], timeout: float | None) -> Result:
         """Make the call that has the name of the calling method, and return its result."""
         method = sys._getframe(1)
         user = method.f_back
-        site = (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
+        site = self._place or ((user.f_code.co_filename, user.f_lineno) if user else NOWHERE)
         return self._make(method.f_code.co_name, steps, timeout, site)
 
     def _known(self, *key: object) -> Again | None:
@@ -69,7 +76,7 @@ class Calls(Caller):
         if call is None:
             method = sys._getframe(1)
             user = method.f_back
-            site = (user.f_code.co_filename, user.f_lineno) if user else NOWHERE
+            site = self._place or ((user.f_code.co_filename, user.f_lineno) if user else NOWHERE)
             operation = method.f_code.co_name
         else:
             operation, site = call
@@ -96,6 +103,7 @@ class Calls(Caller):
     def _begin(self, operation: str, make: Callable[[], Steps[Result]], site: Site) -> Request[Result]:
         """Begin the call of this name, and return a request for its result; `make` returns its steps."""
         self._enter(operation)
+        site = self._place or site
         steps, start = self._open(make)
         call = OpenCall(operation, site, steps, self._group.context)
         request: Request[Result] = Request(self, call)

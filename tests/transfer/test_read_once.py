@@ -18,7 +18,16 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast import ArgumentError, Communicator, JobAborted, RunFailed, SourceChanged, SourceError, TransferError
+from ringcast import (
+    ArgumentError,
+    Communicator,
+    JobAborted,
+    RingcastError,
+    RunFailed,
+    SourceChanged,
+    SourceError,
+    TransferError,
+)
 from ringcast.transfer import read_once, rounds
 from ringcast.transfer.ranges import Ranges
 from ringcast.transfer.rounds import Rounds
@@ -347,10 +356,47 @@ def test_a_reader_gives_up_before_the_ranks_that_wait_for_it(monkeypatch: pytest
         raise Interrupted("too late")
 
     monkeypatch.setattr(read_once, "open_source", hang)
-    error = alike(read("aa", "memory://bucket/file", timeout=patience(1.0)))
-    ended.set()
+    try:
+        error = alike(read("aa", "memory://bucket/file", timeout=patience(1.0)))
+    finally:
+        ended.set()
+        for thread in threading.enumerate():
+            if thread.name == "ringcast source":
+                thread.join()
     assert isinstance(error, SourceError)
     assert "nothing came for" in str(error)
+
+
+def test_a_timeout_names_the_call_of_the_program_and_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 waits in a call that `read_file` makes, for rank 0, whose package hangs."""
+    timed_out = threading.Event()
+
+    def hang(*_: Any) -> Any:
+        timed_out.wait()
+        raise Interrupted("too late")
+
+    def work(comm: Communicator) -> tuple[str, str, str, str]:
+        comm.timeout = 0.3 if comm.rank else None
+        with on_host("a"), pytest.raises(RingcastError) as caught:
+            comm.read_file("memory://me:secret@bucket/file")
+        timed_out.set()
+        first, here = comm._group.endpoint.unanswered.first, caught.value.__traceback__
+        assert here is not None
+        line = f"{Path(__file__).name}:{here.tb_lineno}"
+        comm.timeout = None
+        comm.ack_failed()
+        comm.shrink()  # which answers the error
+        return str(caught.value), getattr(caught.value, "inside", ""), first.place if first else "", line
+
+    monkeypatch.setattr(read_once, "open_source", hang)
+    monkeypatch.setattr(tries, "BACKOFF", 0.001)
+    with named_hosts():  # rank 0 hears of the error within a tenth of a second
+        text, inside, place, line = ringcast.run(work, 2, backend="threads")[1]
+    call = f"read_file('memory://bucket/file') at {line}"
+    why = "did not finish within 0.3 s; waiting for rank 0, which may wait for the source (in bcast_into #"
+    assert text.startswith(f"rank 1: {call} {why}")
+    assert inside == call
+    assert place == f"bcast_into at {line}"
 
 
 # Servers that limit.

@@ -24,7 +24,8 @@ BACKOFF = 0.1  # seconds after the first of them; twice as long after each furth
 LONGEST_PAUSE = 600.0  # seconds; a server that asks for more is given up
 _SHARE = 0.9  # of a timeout: the reader gives up before the ranks that wait for it, so that all raise its error
 _LOOK = 0.1  # seconds after which a rank that waits asks whether others have failed
-_GRACE, _AGAIN = 0.5, 0.05  # seconds that an interrupted read has to end, and between two interruptions
+_GRACE, _AGAIN = 0.5, 0.02  # seconds that an interrupted read has to end at most, and between two interruptions
+_SHARE_OF_GRACE = 0.02  # of a timeout
 _UNUSED = (1 << 32) - 1  # a tag that a program has hardly given to a message
 
 Result = TypeVar("Result")
@@ -49,8 +50,13 @@ class Limit:
         """The time, in seconds; infinite if there is no timeout."""
         return math.inf if self.timeout is None else _SHARE * self.timeout
 
+    @property
+    def grace(self) -> float:
+        """Seconds for the end of a read that is given up."""
+        return _GRACE if self.timeout is None else min(_GRACE, _SHARE_OF_GRACE * self.timeout)
+
     def passed(self, reason: str) -> Interrupted:
-        """Return the error of a source that gave nothing for this time; `reason` is that of its last try, or empty."""
+        """Return the error of a source that gave nothing for this time; `reason`: why the last try failed, or empty."""
         why = f" ({reason})" if reason else ""
         timeout = f"the timeout of the communicator is {self.timeout:g} s"
         return Interrupted(f"nothing came for {self.seconds:.3g} s{why}; {timeout}")
@@ -132,7 +138,7 @@ def watched(comm: Ranks, wait: Wait, work: Callable[[], Result]) -> Result:
             if time.monotonic() - wait.heard >= limit.seconds and not found.done():
                 raise limit.passed(wait.reason)
     except BaseException:
-        _end(wait, found)
+        _end(wait, found, limit.grace)
         raise
     return found.result()
 
@@ -142,9 +148,9 @@ def _done(found: Future[Any], seconds: float) -> bool:
     return bool(wait_for([found], max(0.0, seconds)).done)
 
 
-def _end(wait: Wait, found: Future[Any]) -> None:
+def _end(wait: Wait, found: Future[Any], grace: float) -> None:
     """End the thread that reads; one that nothing interrupts is left to the time limits of system and packages."""
-    until = time.monotonic() + _GRACE
+    until = time.monotonic() + grace
     while not found.done() and time.monotonic() < until:
         wait.interrupt()
         _done(found, _AGAIN)
