@@ -17,8 +17,9 @@ from ringcast.wire.flight import FILE, SIZE, Entry, Flight, decode
 
 _LOST = "its record is lost with its host"
 _NONE = (0, 0)  # before the first stage of the first call
-_OF_FILES = "/ringcast/transfer/"  # in paths of modules that make calls for a program
-_ERRORS_OF_FILES = tuple(kind.__name__ for kind in (TransferError, SourceError, SourceChanged))  # of these modules
+_ERRORS_OF_FILES = tuple(
+    kind.__name__ for kind in (TransferError, SourceError, SourceChanged)
+)  # of calls that make others
 ONE_BY_ONE = 8  # ranks that get a line each
 MOST_WAITS = 4  # groups of ranks with the same waits that are named
 
@@ -162,7 +163,7 @@ def summary(
     """
     groups: dict[str, list[int]] = {}
     for rank, flight in enumerate(flights):
-        if raised.get(rank) in _ERRORS_OF_FILES and _within_a_call(flight):
+        if raised.get(rank) in _ERRORS_OF_FILES and _is_over(flight):
             continue
         same = last([flight], raised.get(rank, ""), how_far=False)
         key = str(rank) if len(flights) <= ONE_BY_ONE else _LOST if flight is None and rank in lost else same
@@ -170,10 +171,9 @@ def summary(
     return [f"{ranks_in_words(ranks)}: {_what(flights, ranks, lost, raised)}" for ranks in groups.values()]
 
 
-def _within_a_call(flight: Flight | None) -> bool:
-    """Return whether ringcast itself made the last call of a rank, and not its program, and that call is over."""
-    entry = flight.entries[-1] if flight is not None and flight.entries else None
-    return entry is not None and entry.state == "done" and _OF_FILES in entry.file
+def _is_over(flight: Flight | None) -> bool:
+    """Return whether the last call of a rank is over, which such a call has made before its error."""
+    return flight is not None and bool(flight.entries) and flight.entries[-1].state == "done"
 
 
 def _what(flights: Flights, ranks: Sequence[int], lost: Collection[int], raised: Mapping[int, str]) -> str:

@@ -6,7 +6,7 @@ intended call, if no other group is as large. Else all sides are named, and the 
 
 After a message that its rank has not taken, say where its sender sent the last one.
 
-After a timeout of the job, say which ranks wait for which; after one of a call, name those that it waited for.
+After a timeout of the job, say which ranks wait for which; after one of a call, name the ranks it waited for.
 """
 
 from __future__ import annotations
