@@ -163,7 +163,9 @@ class Aborter:
         if peer in self._errors.failed:
             error = self._errors.peer_failed(peer, op.where)
         elif self._counters.seen_all(peer):
-            error = self._errors.departed(peer, op, self._counters.exit_records[peer])
+            receives = op.number == P2P and any(isinstance(transfer, Receive) for transfer in op.pending)
+            tags = self._contexts[op.context].tags_from(peer) if receives else ()
+            error = self._errors.departed(peer, op, self._counters.exit_records[peer], tags)
         else:
             return False
         state = self._contexts[op.context]

@@ -194,6 +194,10 @@ class Context:
             for grant in grants.values():
                 yield grant, ()
 
+    def tags_from(self, peer: int) -> list[int]:
+        """Return the tags of the messages of `peer` that no receive has met, in the order in which they have come."""
+        return [header.ordinal for header, _ in self.mail.tagged.unclaimed() if header.source == peer]
+
     def mismatch_with(self, peer: int) -> CollectiveMismatch | None:
         """Return the mismatch with `peer` that invalidated this communicator, if one did."""
         return self.error if is_a(self.error, CollectiveMismatch) and self.error.peer == peer else None

@@ -6,6 +6,7 @@ error, and which peers are notified.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ringcast._util.safe_text import is_a
@@ -26,6 +27,8 @@ from ringcast.wire.failure import Failure, clean
 from ringcast.wire.header import LOST, Header
 from ringcast.wire.reports import Deadlock
 
+SHOWN = 8  # tags of messages that were not received
+
 
 def own_call(op: Operation | None) -> bytes:
     """Return this side of a mismatch for the other one: the call, and in a second line its place in the program."""
@@ -39,6 +42,20 @@ def own_side(error: CollectiveMismatch) -> bytes:
 
 def _lines(call: str, place: str) -> bytes:
     return f"{call}\n{place}".encode("utf-8", "replace")
+
+
+def _not_received(peer: int, tags: Sequence[int]) -> str:
+    """Return in words that messages of a rank are here which fit no receive; empty where there is none.
+
+    >>> _not_received(2, [5]), _not_received(2, [7] * 9)
+    ('; a message of rank 2 with tag 5 was not received', '; 9 messages of rank 2 with tag 7 were not received')
+    """
+    if len(tags) < 2:
+        return f"; a message of rank {peer} with tag {tags[0]} was not received" if tags else ""
+    different = [*dict.fromkeys(tags)]
+    more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+    shown = f"tag{'s' if len(different) > 1 else ''} {', '.join(map(str, different[:SHOWN]))}{more}"
+    return f"; {len(tags)} messages of rank {peer} with {shown} were not received"
 
 
 class ErrorFactory:
@@ -64,10 +81,11 @@ class ErrorFactory:
             return Revoked(self.rank, f"rank {source}: peer rank {peer} failed: {why.cause}", source)
         return self.peer_failed(peer, op.where if op is not None else None, self.failed.get(peer, why))
 
-    def departed(self, peer: int, op: Operation, exit_record: Failure) -> PeerFailed:
-        """Return the error of an operation that needs a rank which has left."""
+    def departed(self, peer: int, op: Operation, exit_record: Failure, tags: Sequence[int]) -> PeerFailed:
+        """Return the error of an operation that needs a rank which has left; messages of it with `tags` are here."""
         after = f" after {exit_record.cause}" if exit_record.cause else ""
         cause = f"rank {peer} finished (it left the job{after}), but this rank still communicates with it"
+        cause += _not_received(peer, tags)
         return self.peer_failed(peer, op.where, replace(exit_record, cause=cause))
 
     def freed(self) -> Revoked:

@@ -471,6 +471,38 @@ def test_a_send_to_a_rank_that_has_left(kind: str, size: int) -> None:
     job.close()
 
 
+@pytest.mark.parametrize("kind", ["threads", "shm", "ipc"])
+@pytest.mark.parametrize(
+    ("tags", "told"),
+    [
+        ((), ""),
+        ((1,), "; a message of rank 0 with tag 1 was not received"),
+        ((1, 7, 1), "; 3 messages of rank 0 with tags 1, 7 were not received"),
+        ((*range(3, 13),), "; 10 messages of rank 0 with tags 3, 4, 5, 6, 7, 8, 9, 10 and 2 more were not received"),
+    ],
+)
+def test_a_receive_from_a_rank_that_has_left_names_the_messages_with_other_tags(
+    kind: str, tags: tuple[int, ...], told: str
+) -> None:
+    job = Job(kind, 3)
+
+    def work(comm: Communicator) -> None:
+        if comm.rank == 1:
+            with pytest.raises(PeerFailed) as error:
+                comm.recv(0, tag=2)
+            assert (
+                error.value.cause
+                == f"rank 0 finished (it left the job), but this rank still communicates with it{told}"
+            )
+        else:
+            for tag in tags:
+                comm.send(np.ones(3), 1, tag=tag + 20 * comm.rank)  # those of rank 2 are no matter
+            comm.finalize()
+
+    job.ask(work)
+    job.close()
+
+
 def test_who_waits_for_any_rank_goes_on_until_the_last_one_has_left() -> None:
     job = Job("threads", 4)
 

@@ -39,7 +39,7 @@ class Refused(ConnectionError):
 
 
 class Place(NamedTuple):
-    """The place of a connection among those of its link."""
+    """The place of a connection in its link."""
 
     at: int  # from 0
     of: int
