@@ -7,7 +7,6 @@ and the round where these are known, and says what to do.
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -44,9 +43,22 @@ class Where:
 class RingcastError(Exception):
     """Base of all errors of ringcast.
 
+    Each can be pickled, so that pools and engines can hand it on.
+
     >>> issubclass(ringcast.PeerFailed, RingcastError)
     True
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(kind: type[RingcastError], args: tuple[object, ...], facts: dict[str, object]) -> RingcastError:
+    """Return an error with the text and the facts of another one, which a pickle holds."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
 
 
 class ArgumentError(RingcastError, ValueError):
@@ -385,10 +397,6 @@ class RunTimeout(RunFailed, TimeoutError):
         super().__init__(rank, f"the run did not finish within {seconds:g} s; {facts}", remote_traceback)
         self.ranks, self.seconds, self.running, self.waits = ranks, seconds, running, waits
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        arguments = self.ranks, self.seconds, self.remote_traceback, self.running
-        return partial(type(self), first=self.rank, waits=self.waits), arguments
-
 
 class ScheduleError(RingcastError):
     """A schedule breaks a rule of the one-ported model or misses its collective's postcondition (raised by `verify`).
@@ -446,9 +454,6 @@ class SourceError(TransferError):
         part = f"bytes {segment[0]} to {segment[1]}: " if segment else "it: "
         super().__init__(f"{source}: {place}{part if place else ''}{reason}")
         self.source, self.reason, self.host, self.rank, self.segment = source, reason, host, rank, segment
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.source, self.reason, self.host, self.rank, self.segment)
 
 
 class SourceChanged(SourceError):
