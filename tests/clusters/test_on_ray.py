@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +16,9 @@ import pytest
 import ringcast
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, UsageError
-from support import needs
+from support import needs, ray_clusters
 from support.examples import check_examples
 from support.patience import patience
-from support.places import TESTS
 
 pytestmark = [
     pytest.mark.long,
@@ -31,39 +27,10 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """Let one process of the tests at a time start a cluster: Ray looks for free ports before it takes them."""
-    directory = os.open(TESTS, os.O_RDONLY)
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(directory)
-
-
-TOKEN = os.urandom(16).hex()  # one for a process: Ray keeps the first that it has read
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    needs.package("ray")
-    # Ray's own folder has sockets, whose names must be short.
-    with (
-        tempfile.TemporaryDirectory(prefix="rc-ray-", ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("RAY_AUTH_TOKEN_PATH", f"{folder}/token")  # else Ray writes one into the user's home
-        patch.setenv(
-            "PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
-        )
-        Path(folder, "token").write_text(TOKEN)
-        import ray
-
-        with alone():
-            started = ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+    with ray_clusters.cluster(3, Path(__file__).parent) as started:
         yield started
-        ray.shutdown()
 
 
 def total(comm: Communicator, shift: int) -> tuple[float, int]:

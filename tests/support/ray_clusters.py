@@ -1,0 +1,53 @@
+"""A Ray cluster of one node on this machine, for the tests of a module."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import needs
+from support.places import TESTS
+
+TOKEN = os.urandom(16).hex()  # one for a process: Ray keeps the first that it has read
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let one process of the tests at a time start a cluster: Ray looks for free ports before it takes them."""
+    directory = os.open(TESTS, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def cluster(processors: int, *paths: Path, **options: Any) -> Iterator[Any]:
+    """Start a cluster whose workers find modules in `paths`; yield what `ray.init` returns."""
+    needs.package("ray")
+    # Ray's own folder has sockets, whose names must be short.
+    with (
+        tempfile.TemporaryDirectory(prefix="rc-ray-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("RAY_AUTH_TOKEN_PATH", f"{folder}/token")  # else Ray writes one into the user's home
+        places = [*map(str, paths), str(TESTS), os.environ.get("PYTHONPATH", "")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(places))
+        Path(folder, "token").write_text(TOKEN)
+        import ray
+
+        settings = {"include_dashboard": False, "log_to_driver": False, "_temp_dir": folder} | options
+        with alone():
+            started = ray.init(num_cpus=processors, **settings)
+        try:
+            yield started
+        finally:
+            ray.shutdown()
