@@ -20,6 +20,7 @@ from ringcast.collectives import recovery
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
 from ringcast.config.worker import start_timeout
+from ringcast.engine.shared import share
 from ringcast.errors import ArgumentError
 from ringcast.ops import MAX, MIN, PROD, SUM, Op
 from ringcast.wire.error_text import in_a_line
@@ -39,7 +40,7 @@ class RingcastGroup(BaseGroup):  # type: ignore[misc]  # ray's types are skipped
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)
         self._comm = _met(world_size, rank, group_name)
-        self._thread = threading.get_ident()
+        self._thread, self._turn = threading.get_ident(), threading.RLock()  # held by a call of the only thread
 
     @classmethod
     def backend(cls) -> str:
@@ -110,21 +111,39 @@ class RingcastGroup(BaseGroup):  # type: ignore[misc]  # ray's types are skipped
     def recv(self, tensor: list[Any], recv_options: Any) -> None:
         with self._call(recv_options) as (comm, timeout):
             row, back = memory.target(tensor[0])
-            comm.recv(recv_options.src_rank, out=row, timeout=timeout)
+            came = comm.recv(recv_options.src_rank, out=row, timeout=timeout)
+            if came.size != row.size:
+                raise ValueError(f"recv: expected {row.size} items of rank {recv_options.src_rank}, got {came.size}")
             back()
 
     @contextmanager
     def _call(self, options: Any) -> Iterator[tuple[Communicator, float | None]]:
         """Yield the communicator, and the seconds that the call may take."""
         comm = self._comm
-        if threading.get_ident() != self._thread:  # as in an actor with max_concurrency above 1
-            comm.progress_thread()
-        try:
-            yield comm, _seconds(options)
-        except (ArgumentError, ValueError, TypeError) as error:
-            if not comm.closed:  # the others would wait for this rank
-                recovery.revoke(group_of(comm), f"rank {comm.rank}: {in_a_line(error)}")
-            raise
+        with self._thread_of_call():
+            try:
+                yield comm, _seconds(options)
+            except (ArgumentError, ValueError, TypeError) as error:
+                if not comm.closed:  # the others would wait for this rank
+                    recovery.revoke(group_of(comm), f"rank {comm.rank}: {in_a_line(error)}")
+                raise
+
+    @contextmanager
+    def _thread_of_call(self) -> Iterator[None]:
+        """Let this thread make a call; several do in an actor with max_concurrency above 1.
+
+        A group that one thread uses is faster. The first call of another one waits until that is in no call.
+        """
+        endpoint = group_of(self._comm).endpoint
+        if endpoint.shared or endpoint.closed:
+            yield
+        elif threading.get_ident() == self._thread:
+            with self._turn:
+                yield
+        else:
+            with self._turn:
+                share(endpoint)
+            yield
 
 
 def _met(size: int, rank: int, name: str) -> Communicator:
