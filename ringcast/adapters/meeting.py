@@ -36,7 +36,7 @@ from ringcast.wire.error_text import in_a_line
 from ringcast.wire.transport_kinds import SHM
 
 LOOK = 0.02  # seconds of a look whether a rank that has not come in time is there after all
-JOIN = 5.0  # seconds that ranks which have all come may take to join, however little is left of their time
+JOIN = 5.0  # seconds that ranks which have all come in time may take to join, however little is left of it
 LOOPBACK = "127.0.0.1"
 _PLAN = "ringcast/plan"
 
@@ -195,7 +195,8 @@ def _all_present(store: Store, size: int, timeout: float, deadline: float) -> li
         try:
             data = store.get(_here(rank), _left(deadline))
         except TimeoutError:
-            raise _missing(store, 0, range(rank, size), size, timeout) from None
+            missing = _missing(store, range(rank, size))
+            raise _not_met(0, _did_not_come(missing or [rank], size), timeout) from None
         if (one := presence.unpack(data)) is None:
             raise RendezvousError(f"rank 0: the store's {_here(rank)} is none of ringcast's; give each group a new one")
         if one.size != size:
@@ -209,7 +210,7 @@ def _follow(store: Store, rank: int, size: int, timeout: float, deadline: float)
     try:
         data = store.get(_PLAN, _left(deadline))
     except TimeoutError:
-        raise _missing(store, rank, range(size), size, timeout) from None
+        data = _late(store, rank, size, timeout)
     plan = _unpack(data)
     if plan is None:
         raise RendezvousError(f"rank {rank}: the store's {_PLAN} is none of ringcast's; give each group a new store")
@@ -228,19 +229,33 @@ def _unpack(data: bytes) -> Plan | None:
         return None
 
 
-def _missing(store: Store, rank: int, among: Sequence[int], size: int, timeout: float) -> RendezvousError:
-    """Return the error that names the ranks which have not come."""
+def _late(store: Store, rank: int, size: int, timeout: float) -> bytes:
+    """Return rank 0's plan, which may come late if all ranks have come in time."""
+    if missing := _missing(store, range(size)):
+        raise _not_met(rank, _did_not_come(missing, size), timeout)
+    try:
+        return store.get(_PLAN, JOIN)
+    except TimeoutError:
+        raise _not_met(rank, f"all {size} ranks have come, but rank 0 has not said how they meet", timeout) from None
+
+
+def _missing(store: Store, among: Sequence[int]) -> list[int]:
+    """Return those of these ranks that have not come."""
     missing = []
     for each in among:
         try:
             store.get(_here(each), LOOK)
         except TimeoutError:
             missing.append(each)
-    if missing:
-        text = f"{ranks_in_words(missing)} of {size} did not come within {timeout:g} s"
-    else:
-        text = f"all {size} ranks have come, but rank 0 has not said within {timeout:g} s how they meet"
-    return RendezvousError(f"rank {rank}: {text}; look at their output, or allow more time")
+    return missing
+
+
+def _did_not_come(missing: Sequence[int], size: int) -> str:
+    return f"{ranks_in_words(missing)} of {size} did not come"
+
+
+def _not_met(rank: int, why: str, timeout: float) -> RendezvousError:
+    return RendezvousError(f"rank {rank}: {why} within {timeout:g} s; look at their output, or allow more time")
 
 
 def _left(deadline: float) -> float:
