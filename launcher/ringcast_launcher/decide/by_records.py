@@ -6,11 +6,7 @@ intended call, if no other group is as large. Else all sides are named, and the 
 
 After a message that its rank has not taken, say where its sender sent the last one.
 
-<<<<<<< HEAD
 After a timeout of the job, say which ranks wait for which; after one of a call, name the ranks it waited for.
-=======
-After a timeout of the job, say which ranks wait for which; after a call's timeout name the awaited ranks.
->>>>>>> 5d5bc99c (protocol: a receive from a rank that has left names its messages with other tags)
 """
 
 from __future__ import annotations
