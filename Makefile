@@ -93,7 +93,7 @@ $(COMPILED): ringcast/protocol/_lane.c hatch_build.py | .venv/installed-test
 # Dask and Ray, in whose clusters some tests run, are large, as are moto, the store that others read from, and scipy, which
 # LightGBM needs.
 .venv/installed-live: .venv/installed-docs
-	$(INSTALL) -e '.[dask,ray]' --group stores --group boosting
+	$(INSTALL) -e '.[dask,ray]' --group stores --group boosting --group pools
 	touch $@
 
 .venv/installed-docs: .venv/installed-test

@@ -84,7 +84,7 @@ class Client:
         self._numbers = itertools.count()
         self._pending: dict[int, _Pending] = {}
         self._packer, self._shelf = Packer(), Shelf()
-        self._stopping = self._told = False
+        self.stopping = self._told = False  # no task is taken any more; the master has heard of it
         self.broken: PoolBroken | None = None
         self.workers = len(crew.hosts)  # that live
         self.ended = threading.Event()
@@ -128,7 +128,7 @@ class Client:
     def _check(self) -> None:
         if self.broken is not None:
             raise PoolBroken(self.broken.cause, self.broken.remote_traceback)
-        if self._stopping:
+        if self.stopping:
             raise UsageError("the pool was shut down, and takes no tasks any more; make another one")
 
     def _cancel(self, number: int) -> None:
@@ -148,14 +148,14 @@ class Client:
     def stop(self, *, cancel: bool = False) -> None:
         """Take no tasks any more, and end when none is left."""
         with self._lock:
-            self._stopping = True
+            self.stopping = True
             tasks = [*self._pending.values()] if cancel else []
             self._stop_if_done()
         for task in tasks:
             task.future.cancel()
 
     def _stop_if_done(self) -> None:
-        if self._stopping and not self._pending and not self._told:
+        if self.stopping and not self._pending and not self._told:
             self._told = True
             self._crew.tell(Stop())
 
@@ -163,7 +163,7 @@ class Client:
         """End all tasks and workers now."""
         with self._lock:
             self.broken = self.broken or why
-            self._stopping = self._told = True
+            self.stopping = self._told = True
             tasks, self._pending = [*self._pending.values()], {}
             self.workers = 0
         for task in tasks:

@@ -105,7 +105,7 @@ class Pool(Executor):
         if self._worker is not None:
             return f"<Pool: rank {self._worker.rank} is a worker>"
         client = self._client
-        state = "broken" if client.broken else "ended" if client.ended.is_set() else f"{client.workers} alive"
+        state = "ended" if client.ended.is_set() else "broken" if client.broken else f"{client.workers} alive"
         return f"<Pool: {'1 worker' if self._size == 1 else f'{self._size} workers'}, {state}>"
 
     @property
@@ -117,6 +117,19 @@ class Pool(Executor):
         2
         """
         return self._usable().workers
+
+    @property
+    def usable(self) -> bool:
+        """Whether this process may submit tasks.
+
+        >>> pool = ringcast.Pool(1)
+        >>> pool.shutdown()
+        >>> pool.usable
+        False
+        """
+        if self._worker is not None or os.getpid() != self._pid:
+            return False
+        return not self._client.stopping
 
     def _usable(self) -> Client:
         if self._worker is not None:
@@ -282,6 +295,21 @@ class Pool(Executor):
         if wait:
             client.ended.wait()
 
+    def terminate(self) -> None:
+        """End all tasks and workers now; tasks that had not ended get `PoolBroken`. Idempotent.
+
+        Workers of `Pool(comm)` end when the task ends that they run.
+
+        >>> pool = ringcast.Pool(1)
+        >>> pool.terminate()
+        >>> pool
+        <Pool: 1 worker, ended>
+        """
+        client = self._usable()
+        if not client.ended.is_set():
+            client.break_off(PoolBroken("it was terminated"))
+            client.ended.wait(GRACE)
+
     def __enter__(self) -> Self:
         if self._worker is not None:
             serve(self._worker)
@@ -290,8 +318,7 @@ class Pool(Executor):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._worker is None and error is not None and not isinstance(error, Exception):  # an interrupt
-            self._client.break_off(PoolBroken(f"its program was interrupted by {type(error).__name__}"))
-            self._client.ended.wait(GRACE)
+            self.terminate()
         else:
             self.shutdown()
 
