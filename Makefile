@@ -91,7 +91,7 @@ $(COMPILED): ringcast/protocol/_lane.c hatch_build.py | .venv/installed-test
 	$(BIN)/python hatch_build.py
 
 # Dask and Ray, in whose clusters some tests run, are large, as are moto, the store that others read from, and scipy, which
-# LightGBM needs.
+# LightGBM and XGBoost need.
 .venv/installed-live: .venv/installed-docs
 	$(INSTALL) -e '.[dask,ray]' --group stores --group boosting --group pools
 	touch $@

@@ -63,7 +63,8 @@ class ControlClient:
     `card` tells how this rank is reached; `network` is the text of the constants that all ranks must have alike;
     `build` says whether it has the compiled part.
     `context` is one that the caller keeps; without it there is one of its own.
-    `inject` is called from that thread, with the frames of a notice; it must not block.
+    `inject` is called from that thread, with the frames of a notice, and then each of the `listeners`, with the notice;
+    none of them may block.
     All methods may be called from any thread; all but `join` and `close` return at once.
     """
 
@@ -80,6 +81,8 @@ class ControlClient:
         lifeline: IO[bytes] | None = None,
     ) -> None:
         self._config, self._inject, self._pace = config, inject, pace
+        self.card = card
+        self.listeners: list[Callable[[Notice], object]] = []  # only appended to and removed from
         self._owns = context is None
         self._context: Context = zmq.Context() if context is None else context
         self._hello = Hello(
@@ -298,6 +301,8 @@ class _Conversation:
             if error.errno == zmq.ETERM:
                 raise
             # The inbox is closed already: no call is left in this worker that the notice could concern.
+        for listener in [*self._client.listeners]:
+            listener(notice)
 
 
 def _connect(config: WorkerConfig, context: Context) -> zmq.Socket[bytes]:
