@@ -3,6 +3,10 @@
 A call of XGBoost that waits for another rank hears nothing of ringcast, and may wait for minutes for a rank that is
 gone. Its sockets are those that this process has got while XGBoost connected its ranks; Linux tells them. A socket that
 is shut down ends the wait for it at once, by an error.
+
+Reading is shut down first, so that a call that sends and then receives ends where it waits. XGBoost 3.2 has a race: a
+thread of its own sends and receives, and if one of the two fails before the call has asked for the other one, the call
+waits for ever (`Loop::Block` in src/collective/loop.cc), whatever happens to its sockets.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from ringcast.communicator.lifetime import group_of
 from ringcast.control.client import ControlClient
 from ringcast.wire.control_messages import Abort, Bye, Failed, Notice, Revoke
 
-WHILE = 0.1  # seconds, in which XGBoost takes its leave of a tracker that answers
+WHILE = 0.1  # seconds, in which the other library acts on what it has, or takes its leave
 
 
 class Cut:
@@ -34,6 +38,8 @@ class Cut:
         self._context, self._members = group_of(comm).context, frozenset(comm.members)
         self._control = control
         self._lock = threading.Lock()
+        self._later = threading.Timer(WHILE, self._cut, [socket.SHUT_RDWR])
+        self._later.daemon = True
         self._before = sockets()
         self._mine: set[tuple[int, str]] | None = None  # None: while the other library connects
 
@@ -64,6 +70,7 @@ class Cut:
 
     def __exit__(self, *_: object) -> None:
         self._control.listeners.remove(self._hear)
+        self._later.cancel()
 
     def _hear(self, notice: Notice) -> None:
         """Act on a notice of the control plane, in its thread."""
@@ -74,10 +81,14 @@ class Cut:
                 concerned = notice.context == self._context
             case _:
                 concerned = isinstance(notice, Abort)
-        if concerned:
+        if concerned and not self.heard.is_set():
             self.heard.set()
-            with self._lock:
-                cut((sockets() - self._before) if self._mine is None else self._mine & sockets())
+            self._cut(socket.SHUT_RD)
+            self._later.start()
+
+    def _cut(self, how: int) -> None:
+        with self._lock:
+            cut((sockets() - self._before) if self._mine is None else self._mine & sockets(), how)
 
 
 def sockets() -> set[tuple[int, str]]:
@@ -90,11 +101,11 @@ def sockets() -> set[tuple[int, str]]:
     return found
 
 
-def cut(found: set[tuple[int, str]]) -> None:
+def cut(found: set[tuple[int, str]], how: int = socket.SHUT_RDWR) -> None:
     """Shut these sockets down; their descriptors stay with those who have opened them."""
     for descriptor, _ in found:
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as same:
-            same.shutdown(socket.SHUT_RDWR)
+            same.shutdown(how)
 
 
 def _peer(descriptor: int) -> bool:

