@@ -31,7 +31,7 @@ def network(comm: Communicator) -> Iterator[dict[str, Any]]:
         comm: its `timeout` holds for each call.
 
     Yields:
-        Parameters that LightGBM needs beside those of the program: `num_machines`, and `tree_learner`, which is "data"
+        Parameters for LightGBM, beside the program's own: `num_machines`, and `tree_learner`, which is "data"
         and may be replaced by "voting" or "feature".
 
     Raises:

@@ -1,7 +1,7 @@
 """Connections of another library in this process, which are cut when a rank of a communicator fails.
 
 A call of XGBoost that waits for another rank hears nothing of ringcast, and may wait for minutes for a rank that is
-gone. Its sockets are those that this process has got while XGBoost connected its ranks; Linux tells them. A socket that
+gone. Linux lists the sockets of this process: XGBoost's are new after XGBoost has connected its ranks. A socket that
 is shut down ends the wait for it at once, by an error.
 
 Reading is shut down first, so that a call that sends and then receives ends where it waits. XGBoost 3.2 has a race: a
@@ -102,7 +102,7 @@ def sockets() -> set[tuple[int, str]]:
 
 
 def cut(found: set[tuple[int, str]], how: int = socket.SHUT_RDWR) -> None:
-    """Shut these sockets down; their descriptors stay with those who have opened them."""
+    """Shut these sockets down; their descriptors stay open."""
     for descriptor, _ in found:
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as same:
             same.shutdown(how)
