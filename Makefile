@@ -90,10 +90,10 @@ $(BIN)/python:
 $(COMPILED): ringcast/protocol/_lane.c hatch_build.py | .venv/installed-test
 	$(BIN)/python hatch_build.py
 
-# Dask and Ray, in whose clusters some tests run, are large, as are moto, the store that others read from, and scipy, which
-# LightGBM and XGBoost need.
+# torch comes with libraries for GPUs. Dask and Ray, in whose clusters some tests run, are large too, as are moto, the store that
+# others read from, and scipy, which LightGBM and XGBoost need.
 .venv/installed-live: .venv/installed-docs
-	$(INSTALL) -e '.[dask,ray]' --group stores --group boosting --group pools
+	$(INSTALL) -e '.[dask,ray,torch]' --group stores --group boosting --group pools
 	touch $@
 
 .venv/installed-docs: .venv/installed-test

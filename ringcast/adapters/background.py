@@ -110,6 +110,8 @@ class Background:
                 comm.finalize()
             except UsageError as left:  # a call that has not ended yet
                 comm.__exit__(None, left, None)
+        group = group_of(comm)
+        group.endpoint.unanswered.answered(group.context)  # the program has left what had failed
 
     def break_off(self, comm: Communicator, cause: str) -> None:
         """End all calls of a communicator, on all ranks, also while another thread is in one of them."""

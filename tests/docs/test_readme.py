@@ -144,6 +144,8 @@ def test_what_the_interpreter_is_shown_to_answer_is_what_it_answers(page: Path) 
 
 @pytest.mark.parametrize("block", commands())
 def test_every_command_runs_and_prints_what_the_page_shows(block: Block, folder: Path) -> None:
+    if any(re.search(r"^import torch$", file.text, re.MULTILINE) for file in blocks_of(block.page)):
+        needs.package("torch")
     script, expected = prepared(block, folder)
     check(run(["bash", "-euo", "pipefail", "-c", script], folder), expected)
 
