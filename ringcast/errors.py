@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from ringcast._util.dataclass import dataclass
+from ringcast._util.sizes import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,12 +425,13 @@ class SharedMemoryError(RingcastError, MemoryError):
         nbytes: size of the array.
         cause: why it failed there.
 
-    >>> print(SharedMemoryError(0, 4, "h1", 8000, "only 6000 bytes of memory are free"))
-    rank 0: rank 4 cannot share 8000 bytes of memory on host h1: only 6000 bytes of memory are free
+    >>> print(SharedMemoryError(0, 4, "h1", 8000, "only 6 kB of memory are free"))
+    rank 0: rank 4 cannot share 8 kB of memory on host h1: only 6 kB of memory are free
     """
 
     def __init__(self, rank: int, peer: int, host: str, nbytes: int, cause: str) -> None:
-        super().__init__(f"rank {rank}: rank {peer} cannot share {nbytes} bytes of memory on host {host}: {cause}")
+        who = f"rank {rank}: rank {peer}" if peer != rank else f"rank {rank}"
+        super().__init__(f"{who} cannot share {readable(nbytes)} of memory on host {host}: {cause}")
         self.rank, self.peer, self.host, self.nbytes, self.cause = rank, peer, host, nbytes, cause
 
 

@@ -55,3 +55,16 @@ def label(nbytes: int) -> str:
         if nbytes and nbytes % UNITS[unit] == 0:
             return f"{nbytes // UNITS[unit]}{unit}"
     return str(nbytes)
+
+
+def readable(nbytes: int) -> str:
+    """Return a size for people, in units of 1000.
+
+    >>> readable(8_796_093_022_208), readable(999), readable(9_007_199_254_740_992)
+    ('8.8 TB', '999 bytes', '9.01 PB')
+    """
+    units = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"]
+    size = float(nbytes)
+    while size >= 999.5 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}"

@@ -13,6 +13,7 @@ import os
 import sys
 from typing import NamedTuple
 
+from ringcast._util.sizes import readable
 from ringcast.procs.free_memory import free_memory
 from ringcast.procs.libc import PROTECTED
 
@@ -139,4 +140,4 @@ def _memfd() -> int:
 def _check_room(nbytes: int) -> None:
     free = free_memory()
     if free is not None and nbytes > free:
-        raise OSError(errno.ENOMEM, f"only {free} bytes of memory are free")
+        raise OSError(errno.ENOMEM, f"only {readable(free)} of memory are free")

@@ -219,9 +219,10 @@ def _digest(source: str) -> bytes:
 def _refuse(comm: Ranks, source: str, first: int, other: int) -> NoReturn:
     """Raise the error of two ranks of a host with different sources, on all ranks alike."""
     told = exchanged(comm, Given(brief(name_for_people(source)), _hostname()))
-    given = told[first], told[other]
-    reason = f"rank {comm.members[first]}, which reads for this host, gives {brief(given[0].source)}"
-    raise SourceError(brief(given[1].source), reason, brief(given[1].host), comm.members[other])
+    one, another = (brief(each.source) for each in (told[first], told[other]))
+    place = brief(told[other].host)
+    ranks = f"rank {comm.members[first]} gives {one}, rank {comm.members[other]} gives {another}"
+    raise SourceError(another, f"the ranks of one host must give the same path or URL: on {place} {ranks}", place)
 
 
 class _Read:

@@ -197,4 +197,4 @@ def test_the_limit_of_a_control_group_is_an_error(tmp_path: Path) -> None:
         before = "sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh"
         printed = launch(tmp_path, program, "-n", "2", "--", before=before)
     assert len(printed) == 2
-    assert all(re.fullmatch(r"only \d+ bytes of memory are free", line) for line in printed), printed
+    assert all(re.fullmatch(r"only [\d.]+ \w+ of memory are free", line) for line in printed), printed

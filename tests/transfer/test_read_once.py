@@ -168,8 +168,11 @@ def test_ranks_of_a_host_that_give_different_files_are_named(ranks: tuple[int, i
         names = ["b" if rank in ranks else "a" for rank in (wrong, wrong - 1)]
     error = alike(results)
     assert isinstance(error, SourceError)
-    assert (error.source, error.rank, error.host) == (f"{folder}/{names[0]}", wrong, "cd"[wrong // 2])
-    assert f"rank {wrong - 1}, which reads for this host, gives {folder}/{names[1]}" in str(error)
+    place, given = "cd"[wrong // 2], [f"{folder}/{name}" for name in names]
+    assert (error.source, error.rank, error.host) == (given[0], None, place)
+    why = "the ranks of one host must give the same path or URL"
+    ranks = f"rank {wrong - 1} gives {given[1]}, rank {wrong} gives {given[0]}"
+    assert str(error) == f"{given[0]}: {why}: on {place} {ranks}"
 
 
 def test_ranks_of_a_host_may_name_the_same_file_in_several_ways(tmp_path: Path) -> None:
@@ -249,7 +252,11 @@ def test_faults_that_pass_leave_no_trace(name: str, hosts: str, served: Store, m
 LASTING = {
     "403": (refusal(403), SourceError, "HTTP 403 Forbidden"),
     "500": (refusal(500), SourceError, "HTTP 500 Internal Server Error"),
-    "whole": (answer(status=200), SourceError, "the server sends no parts of files (ringcast.fetch"),
+    "whole": (
+        answer(status=200),
+        SourceError,
+        "the server sends no parts of files: download it first (curl -O URL), or use ringcast.fetch",
+    ),
     "range": (answer(Content_Range="bytes 3-4/3000000"), SourceError, "the server sends bytes 3 to 5 instead of"),
     "etag": (answer(ETag='"2"'), SourceChanged, "its ETag or time of change is another one"),
     "size": (answer(Content_Range="bytes 0-1/5"), SourceChanged, "its size is 5 bytes, and was 3,000,000"),

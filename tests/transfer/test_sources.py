@@ -323,6 +323,34 @@ def test_a_server_that_says_nothing_is_given_up(served: Store, monkeypatch: pyte
 # File systems of fsspec.
 
 
+@each("url", ["htp://h/a", "s3://b/a", "ftp://h/a"])
+@each("installed", [True, False])
+def test_a_scheme_that_nothing_here_reads_is_explained(
+    url: str, installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    def refusing(*_: Any, **__: Any) -> Any:
+        raise ValueError("Protocol not known")
+
+    with monkeypatch.context() as patched:
+        if installed:
+            patched.setattr("fsspec.core.url_to_fs", refusing)
+        else:
+            patched.setattr(remote, "import_module", missing)
+        with pytest.raises(Unreadable) as caught:
+            open_source(url)
+    reason, pip = caught.value.reason, "it is not installed here: pip install 'fsspec"
+    if url == "htp://h/a":
+        assert reason == f"{'Protocol not known' if installed else 'unknown scheme htp'}; did you mean http?"
+    elif installed:
+        assert reason == "Protocol not known"
+    else:
+        assert reason.startswith(f"only fsspec reads {url[: url.index(':')]}://, and {pip}")
+        assert reason.endswith("' s3fs") == (url == "s3://b/a")
+
+
 class Refused(Exception):
     """An error of a package, with the fields that one of them has."""
 

@@ -198,8 +198,9 @@ def _parser() -> argparse.ArgumentParser:
         "--verify",
         choices=CHOICES["verify"],
         default=None,
-        help="how to compare files that are there already: full: by SHA-256 (default); size: by size, with -p and "
-        "time; none: not at all, everything is sent. Data that is sent is always hashed at both ends",
+        help="how to compare files that are there already: full: by SHA-256 (the default, but not for a URL); size: by "
+        "size, with -p and time (the default for a URL); none: not at all, everything is sent. Data that is sent is "
+        "always hashed at both ends",
     )
     add(
         "--compress",

@@ -173,13 +173,19 @@ def _downloading(options: argparse.Namespace) -> Job:
         HostError, ValueError: as `job_of`.
     """
     source, *others = options.paths
+    if len(others) == 1 and options.hosts is None and options.hostfile is None and not re.match(":|.*://", others[0]):
+        here = shown(os.path.join(os.getcwd(), others[0]))
+        raise ValueError(f"{shown(others[0])}: names no host; this one's path is localhost:{here}")
     if len(others) > 1 or (others and not others[-1].startswith(":")):
-        raise ValueError(f"{name_for_people(source)}: a remote source is copied alone")
+        way = "one command for each URL, or a pattern or -r of a store that fsspec reads"
+        raise ValueError(f"{name_for_people(source)}: a URL is copied alone: {way}")
     if not others and options.hosts is None:
         raise ValueError("where to? name hosts and destination, as 'h[1-7]:/data/'")
     if options.verify == FULL or options.slow is not None or options.compress == ZSTD:
-        shown = name_for_people(source)
-        raise ValueError(f"{shown}: a remote source has no digests to compare by (--verify size, none), --slow or zstd")
+        raise ValueError(
+            f"{name_for_people(source)}: a URL has no digests to compare by: --verify size (the default for URLs) or "
+            "none; --slow and --compress zstd are for files of this host"
+        )
     options.verify = options.verify or SIZE
     job = _copying(options)
     order = replace(job.order, sources=(os.fsencode(source),), connections=options.connections)

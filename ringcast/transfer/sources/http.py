@@ -263,9 +263,8 @@ def _accepted(response: http.client.HTTPResponse) -> http.client.HTTPResponse:
 def _checked(response: http.client.HTTPResponse, start: int, stop: int, size: int | None) -> int:
     """Return the size of the file by an answer that must have exactly these bytes, of a file of this size."""
     if response.status != http.client.PARTIAL_CONTENT:
-        way = "ringcast.fetch reads such a file by one rank"
-        why = f"HTTP {response.status} to the request of a range: the server sends no parts of files"
-        raise Unreadable(f"{why} ({way})")
+        way = "download it first (curl -O URL), or use ringcast.fetch"  # before the reason: lines may be cut
+        raise Unreadable(f"the server sends no parts of files: {way} (HTTP {response.status} to a request of a range)")
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise Unreadable("the server encodes the content, although it was asked not to")
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))

@@ -12,7 +12,9 @@ from importlib import import_module
 from threading import Lock
 from typing import Any
 
+from ringcast._util.near_words import did_you_mean
 from ringcast._util.optional import how_to_install
+from ringcast._util.printable import printable
 from ringcast.transfer.sources.base import Busy, Changed, Interrupted, Missing, Trouble, Unreadable, in_a_line
 from ringcast.transfer.sources.tries import seconds_of
 
@@ -20,6 +22,12 @@ _VERSIONS = (  # fields of `info` that change with the content, by the names tha
     *("ETag", "etag", "e_tag", "md5Hash", "content_md5", "checksum", "generation", "blob_id", "oid", "version_id"),
     *("LastModified", "last_modified", "mtime", "modified", "updated", "created"),
 )
+_PACKAGES = {  # beside fsspec, of common schemes
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
+    "hf": "huggingface_hub",
+}
 _PIECES = 1 << 20, 4 << 20  # bytes of a piece, which ends when all of them have come; each connection has one in memory
 _SOON, _LATE = 0.2, 1.0  # seconds of a piece after which the next one is longer or shorter
 _REFUSALS = HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE  # the latter is "SlowDown" of S3
@@ -32,15 +40,20 @@ def url_to_fs(url: str) -> tuple[Any, str]:
     Raises:
         Trouble: fsspec cannot make one.
     """
+    scheme = printable(url.partition("://")[0].lower())
+    near = did_you_mean(scheme, ("http", "https", "file", *_PACKAGES)) if scheme not in _PACKAGES else ""
     try:
         core = import_module("fsspec.core")
     except ImportError:
-        needed = how_to_install("fsspec")
-        raise Unreadable(f"only fsspec reads such a source, and it is not installed here: {needed}") from None
+        needed = f"{how_to_install('fsspec')} {_PACKAGES.get(scheme, '')}".rstrip()
+        why = f"only fsspec reads {scheme}://, and it is not installed here: {needed}"
+        raise Unreadable(f"unknown scheme {scheme}{near}" if near else why) from None
     try:
         files, path = core.url_to_fs(url, skip_instance_cache=True)  # the program's own is left as it is
     except Exception as error:  # packages for stores have errors of their own
-        raise _trouble(error) from None
+        trouble = _trouble(error)
+        trouble.reason += near if isinstance(trouble, Unreadable) else ""
+        raise trouble from None
     _try_once(files)
     return files, path
 
