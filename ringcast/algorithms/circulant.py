@@ -25,7 +25,7 @@ def _pipelined(p: Params) -> int:
 
 
 def _leaving(p: Params) -> int:
-    """Return how many messages leave a host in a round, averaged over q rounds: those of small skips stay within it."""
+    """Return how many messages leave a host in a round, averaged over q rounds: small skips stay within it."""
     q = log_rounds(p)
     return -(-sum(leaving(p.hosts, skip) for skip in skips(p.size)[:q]) // q)
 

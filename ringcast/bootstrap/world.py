@@ -32,7 +32,7 @@ from ringcast.protocol.compiled import build
 from ringcast.schedules.placement import hosts_of
 from ringcast.transports.base import RemoteTransport
 from ringcast.wire.control_messages import Failing
-from ringcast.wire.error_text import in_a_line, inside, message, origin, text_of
+from ringcast.wire.error_text import in_a_line, message, of_the_program, origin, text_of
 from ringcast.wire.failure import Failure, clean
 from ringcast.wire.transport_kinds import KINDS, SHM
 
@@ -402,7 +402,7 @@ def _reads_nothing() -> bool:
 def _in_one_line(error: BaseException, trace: TracebackType | None) -> str:
     """Return the line of the user's program at which it was ended from outside; more would hide the cause."""
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith("<frozen ")]
-    of_program = [frame for frame in frames if not inside(frame.filename)] or frames[:1]  # ours may be the main program
+    of_program = of_the_program(frames) or frames[:1]  # ours may be the main program
     place = f"{of_program[-1].filename}:{of_program[-1].lineno}" if of_program else "?"
     text = message(error).partition("\n")[0]  # the rank that is the cause shows its traceback itself
     return f"stopped at {place}: {class_name(type(error))}: {text}".rstrip(": ")

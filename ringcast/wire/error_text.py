@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,8 @@ from ringcast.errors import RingcastError
 
 MAX_MESSAGE = 10_000  # characters that are kept of the text of an error …
 MAX_TRACEBACK = 90_000  # … and of its traceback
+_STANDARD = os.path.dirname(os.__file__) + "/"
+_INSTALLED = ("site-packages/", "dist-packages/")  # folders in it that are not the standard library's
 _LIBRARY = os.path.dirname(os.path.dirname(__file__)) + "/"
 
 
@@ -54,7 +56,7 @@ def text_of(error: BaseException, *, whole: bool = False) -> str:
 def _without_attributes(error: BaseException, whole: bool) -> str:
     """Return the traceback of an error without its causes, notes and hints, as its attributes cannot be read."""
     frames = traceback.extract_tb(trace_of(error))
-    stack = frames if whole else _Folded(frames, broken=not is_a(error, (RingcastError, Translation)))
+    stack = frames if whole else _Folded(frames, broken=_broke(error, frames))
     heading = ["Traceback (most recent call last):\n"] if frames else []
     return "".join([*heading, *stack.format(), f"{in_a_line(error)}\n"])
 
@@ -89,6 +91,21 @@ def inside(file: str) -> bool:
     return file.startswith(_LIBRARY)
 
 
+def of_the_program(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """Return the frames of the program: all but ringcast's own, and the standard library's below these."""
+    kept: list[traceback.FrameSummary] = []
+    within = False
+    for frame in frames:
+        within = inside(frame.filename) or (within and _standard(frame.filename))
+        if not within:
+            kept.append(frame)
+    return kept
+
+
+def _standard(file: str) -> bool:
+    return file.startswith(_STANDARD) and not file.removeprefix(_STANDARD).startswith(_INSTALLED)
+
+
 class _Folded(traceback.StackSummary):
     """Frames of a traceback: those inside ringcast are only counted, but for the innermost one where ringcast broke."""
 
@@ -104,13 +121,20 @@ class _Folded(traceback.StackSummary):
         return lines
 
 
+def _broke(error: BaseException, frames: Sequence[traceback.FrameSummary]) -> bool:
+    """Return whether an error is none that ringcast raises for its caller, as also for a name that does not exist."""
+    if is_a(error, (RingcastError, Translation)):
+        return False
+    return not (is_a(error, AttributeError) and frames and frames[-1].name == "__getattr__")
+
+
 def _counted(frames: int) -> str:
     which = "1 frame" if frames == 1 else f"{frames} frames"
     return f"  ... {which} inside ringcast (RINGCAST_DEBUG=info shows them)\n"
 
 
 def _fold(told: traceback.TracebackException, error: BaseException) -> None:
-    told.stack = _Folded(told.stack, broken=not is_a(error, (RingcastError, Translation)))
+    told.stack = _Folded(told.stack, broken=_broke(error, told.stack))
     if told.__cause__ is not None and origin(error) is not error:
         told.__cause__ = told.__cause__.__cause__
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from traceback import FrameSummary
 
+import numpy as np
 import pytest
 
 import ringcast
@@ -14,6 +17,7 @@ from ringcast.bootstrap import world
 from ringcast.config import worker
 from ringcast.errors import blames
 from ringcast.monitoring.progress import progress_snapshot
+from ringcast.wire.error_text import of_the_program
 from support.patience import patience
 
 EVERY_ALGORITHM = """
@@ -185,3 +189,27 @@ def test_who_opens_the_terminal_has_it_alone(tmp_path: Path, monkeypatch: pytest
     assert progress_snapshot(str(tmp_path), []).drawing
     os.close(master)
     os.close(slave)
+
+
+def frames(*files: str) -> list[FrameSummary]:
+    return [FrameSummary(file, line, "f") for line, file in enumerate(files, 1)]
+
+
+OURS, STANDARD, INSTALLED = ringcast.__file__, threading.__file__, np.__file__
+
+
+@pytest.mark.parametrize(
+    ("files", "kept"),
+    [
+        (("prog.py", OURS), ["prog.py"]),
+        (("prog.py", OURS, STANDARD), ["prog.py"]),
+        (("prog.py", OURS, STANDARD, STANDARD, OURS, STANDARD), ["prog.py"]),
+        (("prog.py", STANDARD), ["prog.py", STANDARD]),  # which the program has called itself
+        (("prog.py", OURS, STANDARD, "prog.py", STANDARD), ["prog.py", "prog.py", STANDARD]),  # an operator
+        (("prog.py", OURS, INSTALLED), ["prog.py", INSTALLED]),
+        ((OURS, STANDARD, "prog.py", OURS), ["prog.py"]),
+        ((OURS,), []),
+    ],
+)
+def test_the_place_of_a_stop_is_above_ringcast_and_all_that_it_calls(files: tuple[str, ...], kept: list[str]) -> None:
+    assert [frame.filename for frame in of_the_program(frames(*files))] == kept

@@ -51,6 +51,15 @@ def test_where_another_error_arose_inside_ringcast_its_place_is_shown() -> None:
     assert 'ringcast/bootstrap/world.py", line' in text
 
 
+@pytest.mark.parametrize("name", ["Allreduce", "Get_rank", "nonsuch"])
+def test_a_name_that_does_not_exist_is_the_programs_mistake(name: str) -> None:
+    text = text_of(caught(lambda: getattr(COMM, name)))
+    *_, folded, last = text.splitlines()
+    assert folded == "  ... 1 frame inside ringcast (RINGCAST_DEBUG=info shows them)"
+    assert last.startswith(f"AttributeError: a communicator has no attribute '{name}'")
+    assert str(PACKAGE) not in text
+
+
 def test_causes_are_folded_too() -> None:
     def fail() -> None:
         try:

@@ -162,7 +162,7 @@ class Exscan(NamedTuple):
 
 
 def _rows_of(group: Any, sendbuf: Any, recvbuf: Any) -> tuple[Array, Array] | None:
-    """Return this rank's bytes, and the rows that get those of all ranks; None if these are no such arrays."""
+    """Return this rank's bytes, and the rows for the bytes of all ranks; None if these are no such arrays."""
     line = line_of(recvbuf, group.size, writes=True)
     if line is None:
         return None
