@@ -25,6 +25,7 @@ from ringcast.errors import UsageError
 from ringcast.wire.control_messages import Revoke, notice_frames
 
 PATIENCE = 0.02  # seconds
+IDLE = 50  # looks without a call after which there are no more
 GRACE = 1.0  # seconds that calls have to end when their group is left
 
 
@@ -101,17 +102,23 @@ class Background:
         if comm.closed:
             return
         until = monotonic() + GRACE
-        for call in [*self._left_alone.values()]:
-            if call.comm is comm:
-                with suppress(Exception):  # of a call that nothing has waited for
-                    call.wait(timedelta(seconds=max(0.001, until - monotonic())))
+        self._wait_for_calls(comm, until)
         with self.call():
             try:
                 comm.finalize()
             except UsageError as left:  # a call that has not ended yet
                 comm.__exit__(None, left, None)
+        self._wait_for_calls(comm, until)  # which raise now
         group = group_of(comm)
         group.endpoint.unanswered.answered(group.context)  # the program has left what had failed
+        if self._futures is not None:
+            self._futures.put(None)
+
+    def _wait_for_calls(self, comm: Communicator, until: float) -> None:
+        for call in [*self._left_alone.values()]:
+            if call.comm is comm:
+                with suppress(Exception):  # of a call that nothing has waited for
+                    call.wait(timedelta(seconds=max(0.001, until - monotonic())))
 
     def break_off(self, comm: Communicator, cause: str) -> None:
         """End all calls of a communicator, on all ranks, also while another thread is in one of them."""
@@ -121,12 +128,19 @@ class Background:
         endpoint.control.send(notice)
 
     def _look_after(self) -> None:
-        """Go on in the background when a call was left alone for `PATIENCE`."""
-        pause = threading.Event()
+        """Go on in the background when a call was left alone for `PATIENCE`; end when there was none for long."""
+        pause, idle = threading.Event(), 0
         while not (self._endpoint.shared or self._endpoint.closed):
             pause.wait(PATIENCE)
-            if any(monotonic() - call.begun > PATIENCE for call in [*self._left_alone.values()]):
+            calls = [*self._left_alone.values()]
+            if any(monotonic() - call.begun > PATIENCE for call in calls):
                 self.go_on()
+            idle = 0 if calls else idle + 1
+            if idle > IDLE:
+                self._watching = False
+                if not self._left_alone or self._watching:  # else one came before it saw that this thread ends
+                    return
+                self._watching = True
 
 
 class _Futures:

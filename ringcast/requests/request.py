@@ -196,6 +196,12 @@ class Request(Generic[Returned]):
         return "done" if self._task is None or self._task.done else "under way"
 
 
+def has_ended(request: Request[Any]) -> bool:
+    """Return whether a call is done, or was waited for, as far as is known: no progress is made."""
+    task = request._task
+    return task is None or task.done
+
+
 def wait_all(requests: Iterable[Request[Result]], timeout: float | None = None) -> list[Result]:
     """Wait for all requests.
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._C import _distributed_c10d as c10d
 
+from ringcast._util.rank_words import ranks_in_words
 from ringcast.adapters.background import background_of
 from ringcast.collectives.status import ANY_SOURCE, Status
 from ringcast.communicator import Communicator
-from ringcast.errors import CollectiveTimeout, RingcastError
+from ringcast.errors import FAILURES, CollectiveTimeout, RingcastError
 from ringcast.ops import Array
 from ringcast.requests.request import wait_some
 from ringcast.torch import memory
@@ -29,7 +31,9 @@ from ringcast.torch.work import Work
 Tensors = list[torch.Tensor]
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]  # of a communicator: its name and arguments
 MONITORED = 1 << 31  # tags from here on are those of `monitored_barrier`; torch's are lower
+GRACE = 2.0  # seconds that other ranks wait longer there
 _NO_LIMIT = timedelta(0)
+_MONITORED = "monitoredBarrier"  # in errors, whose words are Gloo's here: programs look for them
 
 
 class Calls:
@@ -44,13 +48,15 @@ class Calls:
 
     # Collectives with a root.
 
-    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
-        (tensor,) = tensors
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.BroadcastOptions, opts)
+        tensor = _one(tensors)
         array, back = memory.target(tensor)
         return self._make("bcast", (array, opts.rootRank), {}, opts, tensors, back)
 
-    def reduce(self, tensors: Tensors, opts: Any) -> Work:
-        (tensor,) = tensors
+    def reduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.ReduceOptions, opts)
+        tensor = _one(tensors)
         how = reduction(opts.reduceOp, tensor, self._comm.size)
         array, back = _operand(tensor, how)
         mine = self._comm.rank == opts.rootRank
@@ -58,8 +64,9 @@ class Calls:
             "reduce", (array, how.op, opts.rootRank), {"out": array}, opts, tensors, back if mine else None
         )
 
-    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
-        (mine,), root = inputs, opts.rootRank
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.GatherOptions, opts)
+        mine, root = _one(inputs), opts.rootRank
         array, out, back = memory.source(mine), None, None
         if self._comm.rank == root:
             self._check_parts(outputs[0], "outputs")
@@ -67,8 +74,9 @@ class Calls:
             out, back = memory.spread(outputs[0])
         return self._make("gatherv", (array,), {"root": root, "out": out}, opts, outputs, back)
 
-    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
-        (mine,), root = outputs, opts.rootRank
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
+        opts = _options(c10d.ScatterOptions, opts)
+        mine, root = _one(outputs), opts.rootRank
         out, back = memory.target(mine)
         array, counts = None, None
         if self._comm.rank == root:
@@ -79,15 +87,17 @@ class Calls:
 
     # Collectives that combine.
 
-    def allreduce(self, tensors: Tensors, opts: Any) -> Work:
-        (tensor,) = tensors
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.AllreduceOptions, opts)
+        tensor = _one(tensors)
         if tensor.layout is torch.sparse_coo:
             return self.allreduce_sparse(tensors, opts)
         how = reduction(opts.reduceOp, tensor, self._comm.size)
         array, back = _operand(tensor, how)
         return self._make("allreduce", (array, how.op), {"out": array}, opts, tensors, back)
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.AllreduceCoalescedOptions, opts)
         memory.of_one_dtype(tensors)
         flat = torch.cat([memory.check(tensor).detach().reshape(-1) for tensor in tensors])
         how = reduction(opts.reduceOp, flat, self._comm.size)
@@ -101,9 +111,10 @@ class Calls:
 
         return self._make("allreduce", (array, how.op), {"out": array}, opts, tensors, back)
 
-    def allreduce_sparse(self, tensors: Tensors, opts: Any) -> Work:
+    def allreduce_sparse(self, tensors: Tensors, opts: Any = None) -> Work:
         """Sum sparse tensors: all ranks get the items of all, and add those at equal places."""
-        (tensor,) = tensors
+        opts = _options(c10d.AllreduceOptions, opts)
+        tensor = _one(tensors)
         if opts.reduceOp.op != opts.reduceOp.RedOpType.SUM:
             raise ValueError(f"sparse tensors are only summed, not combined by {opts.reduceOp.op}")
         mine = tensor.detach().coalesce()
@@ -118,17 +129,19 @@ class Calls:
 
         return self._make_all(calls, opts, tensors, finish)
 
-    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
-        (mine,), (parts,) = outputs, inputs
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
+        opts = _options(c10d.ReduceScatterOptions, opts)
+        mine, (parts,) = _one(outputs), inputs
         self._check_parts(parts, "inputs")
         memory.of_one_dtype([mine, *parts])
         flat = torch.cat([memory.check(part).detach().reshape(-1) for part in parts])
         return self._reduce_scatter([(mine, flat, _counts(parts))], opts, outputs)
 
-    def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> Work:
+    def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Work:
         return self.reduce_scatter_single_coalesced([output], [given], opts)
 
-    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.ReduceScatterOptions, opts)
         wanted: list[tuple[torch.Tensor, torch.Tensor, list[int] | None]] = []
         for output, given in zip(outputs, inputs, strict=True):
             memory.of_one_dtype([output, given])
@@ -153,10 +166,12 @@ class Calls:
 
     # Collectives that move.
 
-    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.AllgatherOptions, opts)
         return self._gather_lists(outputs, inputs, opts, outputs)
 
-    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.AllgatherOptions, opts)
         self._check_parts(outputs, "lists of outputs")
         return self._gather_lists([list(parts) for parts in zip(*outputs, strict=True)], inputs, opts, outputs)
 
@@ -177,10 +192,11 @@ class Calls:
             backs.append(back)
         return self._make_all(calls, opts, results, _all(backs))
 
-    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> Work:
+    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Work:
         return self.all_gather_single_coalesced([output], [given], opts)
 
-    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.AllgatherOptions, opts)
         calls: list[Call] = []
         backs: list[Back | None] = []
         for output, given in zip(outputs, inputs, strict=True):
@@ -200,7 +216,8 @@ class Calls:
             return "allgather", (mine,), {"out": out.reshape(self._comm.size, mine.size)}
         return "allgatherv", (mine, counts), {"out": out}
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        opts = _options(c10d.AllToAllOptions, opts)
         self._check_parts(outputs, "outputs")
         self._check_parts(inputs, "inputs")
         memory.of_one_dtype([*outputs, *inputs])
@@ -209,8 +226,9 @@ class Calls:
         return self._make("alltoallv", (memory.joined(inputs), *counts), {"out": out}, opts, outputs, back)
 
     def all_to_all_single(
-        self, output: torch.Tensor, given: torch.Tensor, recvcounts: list[int], counts: list[int], opts: Any
+        self, output: torch.Tensor, given: torch.Tensor, recvcounts: list[int], counts: list[int], opts: Any = None
     ) -> Work:
+        opts = _options(c10d.AllToAllOptions, opts)
         memory.of_one_dtype([output, given])
         (out, back), array = memory.target(output), memory.source(given)
         call: Call
@@ -227,7 +245,8 @@ class Calls:
 
     # Barriers.
 
-    def barrier(self, opts: Any) -> Work:
+    def barrier(self, opts: Any = None) -> Work:
+        opts = _options(c10d.BarrierOptions, opts)
         return self._make("barrier", (), {}, opts, [])
 
     def monitored_barrier(self, timeout: Any, wait_all_ranks: bool = False) -> None:
@@ -238,7 +257,9 @@ class Calls:
             wait_all_ranks: name all of them, not the first one alone.
         """
         comm, limit = self._comm, getattr(timeout, "timeout", timeout)
-        seconds = limit.total_seconds() if limit > _NO_LIMIT else comm.timeout
+        seconds = comm.timeout or 0.0 if limit < _NO_LIMIT else limit.total_seconds()
+        if comm.rank == 0 and not seconds:
+            raise as_torch(RingcastError(f"Rank 0 timed out in {_MONITORED}: it had no time"))
         nothing = np.empty(0, np.uint8)
         try:
             with self._background.call():
@@ -248,11 +269,14 @@ class Calls:
                         comm.send(nothing, rank, MONITORED)
                 else:
                     comm.send(nothing, 0, MONITORED)
-                    comm.recv(0, MONITORED, timeout=seconds)
-        except RingcastError as error:
-            raise as_torch(error) from error
+                    comm.recv(0, MONITORED, timeout=seconds + GRACE)  # rank 0 is to be the first
+        except FAILURES as error:
+            if comm.rank == 0:
+                raise as_torch(error) from error
+            reached = f"Rank {comm.rank} successfully reached {_MONITORED}, but received errors while waiting for"
+            raise as_torch(RingcastError(f"{reached} send/recv from rank 0: {error}")) from error
 
-    def _await_all(self, seconds: float | None, every: bool) -> None:
+    def _await_all(self, seconds: float, every: bool) -> None:
         missing = {rank: self._comm.irecv(rank, MONITORED) for rank in range(1, self._comm.size)}
         try:
             while missing:
@@ -260,13 +284,13 @@ class Calls:
                 for place, _ in wait_some([missing[rank] for rank in ranks], seconds):
                     del missing[ranks[place]]
         except CollectiveTimeout as error:
-            named = [*missing] if every else [*missing][:1]
-            raise CollectiveTimeout(error.rank, tuple(named), error.seconds, error.where) from error
+            named = ranks_in_words([*missing] if every else [*missing][:1]).capitalize()
+            raise as_torch(RingcastError(f"{named} failed to pass {_MONITORED} in {1000 * seconds:g} ms")) from error
 
     # Messages.
 
     def send(self, tensors: Tensors, dest: int, tag: int = 0) -> Work:
-        (tensor,) = tensors
+        tensor = _one(tensors)
         return self._begin([("send", (memory.source(tensor), dest, tag), {})], tensors, None)
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Work:
@@ -276,7 +300,7 @@ class Calls:
         return self._receive(tensors, ANY_SOURCE, tag, Status())
 
     def _receive(self, tensors: Tensors, source: Any, tag: int, status: Status | None) -> Work:
-        (tensor,) = tensors
+        tensor = _one(tensors)
         out, back = memory.target(tensor)
 
         def finish(results: list[Any]) -> None:
@@ -378,6 +402,24 @@ class Calls:
 def _rows(tensor: torch.Tensor) -> Array:
     """Return a contiguous tensor as rows, one for each place of its first axis."""
     return memory.whole(tensor).reshape(len(tensor), prod(tensor.shape[1:]))
+
+
+def _options(kind: Any, given: Any) -> Any:
+    """Return the options of a call; torch's programs may leave them out, or give the operator in their place."""
+    if isinstance(given, kind):
+        return given
+    options = kind()
+    if given is not None:
+        options.reduceOp = given
+    return options
+
+
+def _one(tensors: Any) -> torch.Tensor:
+    """Return the only tensor of a list; torch's programs may give it without one."""
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    (tensor,) = tensors
+    return tensor
 
 
 def _counts(tensors: Sequence[torch.Tensor]) -> list[int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from ringcast.errors import RingcastError
+from ringcast.errors import CollectiveTimeout, RingcastError
 
 _Failed: type[RuntimeError] = getattr(dist, "DistBackendError", RuntimeError)
 
 
 def as_torch(error: RingcastError) -> RuntimeError:
     """Return the error that torch's programs catch, with the same text; its `__cause__` is ringcast's error."""
-    translated = _Failed(str(error))
+    limit = "; the timeout is over" if isinstance(error, CollectiveTimeout) and not error.cycle else ""
+    translated = _Failed(f"{error}{limit}")  # programs of torch look for that word
     translated.__cause__ = error
     return translated

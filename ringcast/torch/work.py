@@ -15,7 +15,7 @@ from ringcast.adapters.background import Background
 from ringcast.collectives.status import Status
 from ringcast.communicator import Communicator
 from ringcast.errors import RingcastError
-from ringcast.requests.request import Request
+from ringcast.requests.request import Request, has_ended
 from ringcast.torch.errors import as_torch
 
 UNLIMITED = timedelta(0)  # as torch says that a wait has no limit of its own
@@ -69,7 +69,14 @@ class Work(dist.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Return whether the call is over, well or not; it does not wait."""
+        """Return whether the call is over, well or not; it makes progress, and does not wait."""
+        if not self._over:
+            try:
+                with self._background.call():
+                    for request in self._requests:
+                        request.test()
+            except RingcastError:
+                self._end(None)
         return self._over or self.poll()
 
     def is_success(self) -> bool:
@@ -105,22 +112,13 @@ class Work(dist.Work):
         return self._future
 
     def poll(self) -> bool:
-        """Return whether the call is over, without waiting; a thread that waits for it ends it itself."""
-        if not self._over and self._ending.acquire(blocking=False):
+        """Return whether the call is over, as far as is known; a thread that waits for it ends it itself."""
+        if not self._over and all(map(has_ended, self._requests)) and self._ending.acquire(blocking=False):
             try:
-                if not self._over and self._are_done():
-                    self._end(None)
+                self._end(None)
             finally:
                 self._ending.release()
         return self._over
-
-    def _are_done(self) -> bool:
-        try:
-            with self._background.call():
-                tested = [request.test() for request in self._requests]  # each makes progress
-            return all(tested)
-        except RingcastError:
-            return True  # its wait raises that
 
     def _outcome(self, _: object) -> list[Any]:
         if self._error is not None:
@@ -141,7 +139,8 @@ class Work(dist.Work):
                 self._error = as_torch(error)
             except BaseException as error:
                 self._error = error
-                raise
+                if not isinstance(error, Exception):  # as Ctrl-C, for the thread that waits
+                    raise
             finally:
                 self._over, self._requests, self._finish = True, (), None
                 self._background.ended(self)

@@ -252,6 +252,10 @@ def parts(rank: int, size: int) -> None:
     mine, _ = dist.new_subgroups_by_enumeration([[each] for each in range(size)])
     dist.barrier(group=mine)
     everybody = dist.group.WORLD
+    ones = torch.ones(2)
+    everybody.allreduce([ones]).wait()
+    everybody.allreduce(ones, Op.MAX).wait()
+    assert everybody.allreduce([ones], Op.MIN).get_future().wait()[0].tolist() == [size, size]
     everybody.set_timeout(timedelta(seconds=50))
     with suppress(ValueError):  # before 2.14 torch has it for Gloo alone
         dist.monitored_barrier()
