@@ -156,7 +156,8 @@ class Files(Calls):
 
         Raises:
             ArgumentError: `sha256` is no such text.
-            TransferError: no rank can read the source (there is none, nothing came for 60 s, it ended early, or its
+            TransferError: no rank can read the source (there is none, nothing came for 60 s, or nine tenths of the
+                communicator's timeout, it ended early, or its
                 SHA-256 is another), or a rank cannot write the copy. Alike on all ranks.
 
         >>> comm.fetch("/etc/hostname", "./").name

@@ -25,13 +25,14 @@ from ringcast.config.worker import cache_directory
 from ringcast.errors import ArgumentError, RingcastError, TransferError
 from ringcast.procs import portable
 from ringcast.procs.colocation import host
-from ringcast.transfer import records
+from ringcast.transfer import origin, records
 from ringcast.transfer.copying import copy_files_together
 from ringcast.transfer.options import Options
 from ringcast.transfer.origin import Origin, name_of, opened
 from ringcast.transfer.read_once import Ranks, read_file
 from ringcast.transfer.records import announced, brief, exchanged
 from ringcast.transfer.sources.opening import name_for_people
+from ringcast.transfer.sources.tries import Limit
 from ringcast.wire.codec import Count, Within
 
 _SHARED, _PRIVATE = 0o644, 0o600  # permissions of a copy at most: of one at a target, and of one in the cache
@@ -76,7 +77,8 @@ def fetch(comm: Ranks, source: str, target: str | None, sha256: str | None) -> P
     Raises:
         TransferError: rank 0 cannot read the file, or a rank cannot write it; all ranks raise it.
     """
-    first = announced(comm, 0, First, lambda: _first(comm.members[0], source, target, sha256))
+    silence = min(origin.SILENCE, Limit(comm.timeout).seconds)
+    first = announced(comm, 0, First, lambda: _first(comm.members[0], source, target, sha256, silence))
     path = _placed(target, _checked(first.name), _checked(first.cached))
     if first.parts:
         _read_parts(comm, source, path, first, sha256)
@@ -181,7 +183,7 @@ def _read_part(comm: Ranks, part: Ranks, source: str, path: Path, first: First, 
     return ""
 
 
-def _first(rank: int, source: str, target: str | None, sha256: str | None) -> First:
+def _first(rank: int, source: str, target: str | None, sha256: str | None, silence: float) -> First:
     """Read the source into this host's copy, unless all hosts are to read parts; return the description for all.
 
     `rank` is this rank.
@@ -190,7 +192,7 @@ def _first(rank: int, source: str, target: str | None, sha256: str | None) -> Fi
     path = _placed(target, name, cached)
     widest = _SHARED if target is not None else _PRIVATE
     try:
-        found = _file_of(path, source, widest, sha256)
+        found = _file_of(path, source, widest, sha256, silence)
     except OSError as error:
         raise TransferError(f"rank {rank}: {printable(str(path))}: {error.strerror}") from error
     named = os.fsencode(name), os.fsencode(cached), _place(path)
@@ -201,7 +203,7 @@ def _first(rank: int, source: str, target: str | None, sha256: str | None) -> Fi
     return First(*named, found.st_size, found.st_mtime_ns, stat.S_IMODE(found.st_mode))
 
 
-def _file_of(path: Path, source: str, widest: int, sha256: str | None) -> os.stat_result | Origin:
+def _file_of(path: Path, source: str, widest: int, sha256: str | None, silence: float) -> os.stat_result | Origin:
     """Keep or write a file of ours with the source's content and at most the permissions `widest`; return its status.
 
     A large file whose server sends parts is not read here: returns its description.
@@ -214,13 +216,13 @@ def _file_of(path: Path, source: str, widest: int, sha256: str | None) -> os.sta
     try:
         if sha256 is not None and (kept := _kept(folder, path.name, partial(_has, sha256), widest)):
             return kept
-        with opened(source) as origin:
-            mode = origin.mode & widest & ~_umask()
-            same = partial(_looks_like, origin.size, origin.mtime)
+        with opened(source, silence) as found:
+            mode = found.mode & widest & ~_umask()
+            same = partial(_looks_like, found.size, found.mtime)
             kept = None if sha256 is not None else _kept(folder, path.name, same, mode)
-            if kept is None and origin.ranges and origin.mtime is not None and (origin.size or 0) >= _LARGE:
-                return origin
-            return kept or _written(folder, path.name, partial(_write, origin, sha256), mode)
+            if kept is None and found.ranges and found.mtime is not None and (found.size or 0) >= _LARGE:
+                return found
+            return kept or _written(folder, path.name, partial(_write, found, sha256), mode)
     finally:
         os.close(folder)
 

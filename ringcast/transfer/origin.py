@@ -53,6 +53,7 @@ class Origin:
         stream: the open file or response.
         mode: permission bits; a URL has none, so 0o666 stands for them.
         ranges: whether the server sends parts.
+        silence: seconds without a byte, after which it is given up.
     """
 
     shown: str
@@ -61,6 +62,7 @@ class Origin:
     stream: _Stream
     mode: int = 0o666
     ranges: bool = False
+    silence: float = SILENCE
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield the content; each piece is valid until the next one.
@@ -69,7 +71,7 @@ class Origin:
             TransferError: the file cannot be read, or has more or fewer bytes than `size`.
         """
         buffer, arrived = memoryview(bytearray(_PIECE)), 0
-        with _naming(self.shown):
+        with _naming(self.shown, self.silence):
             while length := self.stream.readinto(buffer):
                 arrived += length
                 yield buffer[:length]
@@ -91,8 +93,8 @@ def name_of(source: str) -> str:
 
 
 @contextmanager
-def opened(source: str) -> Iterator[Origin]:
-    """Open a path or URL.
+def opened(source: str, silence: float = SILENCE) -> Iterator[Origin]:
+    """Open a path or URL; a server is given up after `silence` seconds without a byte.
 
     Raises:
         TransferError: there is no such file, or it cannot be read.
@@ -102,10 +104,10 @@ def opened(source: str) -> Iterator[Origin]:
         with _file(source if url is None else url2pathname(url.path)) as origin:
             yield origin
     else:
-        with _naming(shown(source)):
-            response = _opener().open(_request(url), timeout=SILENCE)
+        with _naming(shown(source), silence):
+            response = _opener().open(_request(url), timeout=silence)
         with response:
-            yield _answer(shown(source), response)
+            yield _answer(shown(source), response, silence)
 
 
 def url_of(source: str) -> SplitResult | None:
@@ -152,7 +154,7 @@ def open_file(path: str) -> tuple[int, os.stat_result]:
 
 @contextmanager
 def _file(path: str) -> Iterator[Origin]:
-    with _naming(printable(path)):
+    with _naming(printable(path), SILENCE):
         file, status = open_file(path)
     with open(file, "rb", buffering=0) as stream:
         yield Origin(
@@ -177,13 +179,13 @@ def _opener() -> urllib.request.OpenerDirector:
     return opener
 
 
-def _answer(name: str, response: http.client.HTTPResponse) -> Origin:
+def _answer(name: str, response: http.client.HTTPResponse, silence: float) -> Origin:
     if response.status != http.client.OK:
         raise TransferError(f"{name}: HTTP {response.status}, not the whole file")
     if response.length is not None and response.length >= _BEYOND:
         raise TransferError(f"{name}: it announces {response.length:,} bytes, which no file can have")
     ranges = response.headers.get("Accept-Ranges", "").lower() == "bytes"
-    return Origin(name, response.length, changed_at(response), response, ranges=ranges)
+    return Origin(name, response.length, changed_at(response), response, ranges=ranges, silence=silence)
 
 
 def changed_at(response: http.client.HTTPResponse) -> int | None:
@@ -201,7 +203,7 @@ def _in_range(mtime: int) -> int | None:
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _naming(name: str, silence: float) -> Iterator[None]:
     """Turn errors of the system, the network and http into a TransferError that names the source."""
     try:
         yield
@@ -210,15 +212,15 @@ def _naming(name: str) -> Iterator[None]:
             reason = f"HTTP {error.code} {http.client.responses.get(error.code, '')}".rstrip()
         raise TransferError(f"{name}: {reason}") from None  # a cause could show the URL of a redirection
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last one of a redirect
-        raise TransferError(f"{name}: {reason_of(error)}") from None
+        raise TransferError(f"{name}: {reason_of(error, silence)}") from None
 
 
-def reason_of(error: object) -> str:
+def reason_of(error: object, silence: float) -> str:
     """Return the reason of an error as text; text from the server is cut, and control characters become escapes."""
     if isinstance(error, URLError):
-        return reason_of(error.reason)
+        return reason_of(error.reason, silence)
     if isinstance(error, TimeoutError):
-        return f"no answer within {SILENCE:g} s"
+        return f"no answer within {silence:.3g} s"
     if isinstance(error, http.client.IncompleteRead):
         return "the connection ended before the file; fetch it again"
     reason = isinstance(error, OSError) and error.strerror

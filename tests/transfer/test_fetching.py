@@ -292,6 +292,22 @@ def test_a_server_that_falls_silent_is_given_up(
         over.set()
 
 
+def test_the_timeout_of_the_communicator_bounds_a_silent_server(tmp_path: Path, site: Web) -> None:
+    over = threading.Event()
+    site.pages["/x"] = lambda _: over.wait(patience(60)) and None
+
+    def work(comm: Communicator) -> str:
+        comm.timeout = 0.5
+        with pytest.raises(TransferError) as caught:
+            comm.fetch(f"{site.root}/x", f"{tmp_path}/")
+        return str(caught.value)
+
+    try:
+        assert ringcast.run(work, 1, backend="threads") == [f"{site.root}/x: no answer within 0.45 s"]
+    finally:
+        over.set()
+
+
 @pytest.mark.parametrize("trusted", [False, True])
 def test_a_certificate_must_be_trusted(
     tmp_path: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
