@@ -5,7 +5,7 @@ Tasks are given in the order in which they came. The rules:
 1. A worker that has nothing to do gets the first waiting task. While tasks of a function are quick, a worker gets some
    ahead, expected to take AHEAD seconds together: so it need not wait for each, and several travel in one message.
 2. What a task refers to (its function, large arguments) reaches a worker before the task, and once. Small content
-   travels with the task; large content by one broadcast to all idle workers that lack it, if there are tasks for them.
+   travels with the task; large content by one broadcast to all idle workers that lack it.
 3. A task that asks for k ranks waits until k workers are idle. Tasks behind it wait too, so that it gets its turn.
 4. Of a worker that has died, all tasks that it had are given to others, at the front of the queue. Each has lost an
    attempt, as any may have been the cause; they then run one at a time, so that only the cause loses another one. After
@@ -16,8 +16,7 @@ Tasks are given in the order in which they came. The rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 AHEAD = 0.004  # seconds of work that a worker has beside the task that it runs
@@ -284,17 +283,13 @@ class Decisions:
         self._actions.append(Together(task.number, workers, self._serial, tuple(content)))
 
     def _spread(self, task: Task, lacking: list[int]) -> None:
-        """Broadcast what a task needs to idle workers, as many as have such tasks, or as it asks for."""
+        """Broadcast what a task needs to all idle workers that lack it: that takes no longer than to one of them."""
         digest = self._large(task, lacking[0])[0]
-        wanted = max(task.ranks, sum(1 for _ in islice(self._waiting_for(digest), len(lacking))))
-        workers = [each for each in lacking if digest in self._large(task, each)][:wanted]
+        workers = tuple(each for each in lacking if digest in self._large(task, each))
         for worker in workers:
             self._workers[worker].receives = digest
         self._serial += 1
-        self._actions.append(Spread(digest, tuple(workers), self._serial))
-
-    def _waiting_for(self, digest: Digest) -> Iterator[Task]:
-        return (task for task in self._waiting if digest in task.needs)
+        self._actions.append(Spread(digest, workers, self._serial))
 
     def _with_room(self, task: Task) -> int | None:
         """Return the worker that may have a task ahead, and is expected to come to it first; None if there is none."""
