@@ -111,7 +111,8 @@ class Decisions:
     def __init__(self, workers: Iterable[int], retries: int) -> None:
         self._workers = {worker: _Worker() for worker in workers}
         self._retries = retries
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[Task] = deque()  # with those that were cancelled
+        self._open: set[int] = set()  # numbers of the tasks that wait
         self._sizes: dict[Digest, int] = {}  # of content
         self._seconds: dict[Digest, float] = {}  # that a task of this function takes, estimated upwards
         self._deaths: dict[int, list[Death]] = {}  # by task: lost attempts
@@ -128,7 +129,7 @@ class Decisions:
     @property
     def unfinished(self) -> int:
         """Number of tasks that wait or run."""
-        return len(self._waiting) + len({number for each in self._workers.values() for number in each.tasks})
+        return len(self._open) + len({number for each in self._workers.values() for number in each.tasks})
 
     def content(self, digest: Digest, size: int) -> None:
         """Tasks may refer to this content from now on."""
@@ -146,15 +147,15 @@ class Decisions:
     def add(self, task: Task) -> None:
         """A task has come."""
         self._waiting.append(task)
+        self._open.add(task.number)
 
     def cancel(self, number: int) -> bool:
         """Take a waiting task back; return whether it was waiting."""
-        for task in self._waiting:
-            if task.number == number:
-                self._waiting.remove(task)
-                self._deaths.pop(number, None)
-                return True
-        return False
+        if number not in self._open:
+            return False
+        self._open.remove(number)
+        self._deaths.pop(number, None)
+        return True
 
     def received(self, worker: int, digest: Digest) -> None:
         """A worker has content that was broadcast."""
@@ -217,12 +218,18 @@ class Decisions:
             else:
                 again.append(task)
         self._waiting.extendleft(reversed(again))
+        self._open.update(task.number for task in again)
 
     def next(self) -> list[Action]:
         """Return what is to be done now, in this order."""
         given: dict[int, list[int]] = {}
         small: dict[int, list[Digest]] = {}
-        while self._workers and self._waiting and self._give(self._waiting[0], given, small):
+        while self._workers and self._waiting:
+            task = self._waiting[0]
+            if task.number in self._open:
+                if not self._give(task, given, small):
+                    break
+                self._open.remove(task.number)
             self._waiting.popleft()
         for worker, numbers in given.items():
             self._actions.append(Run(worker, tuple(numbers), tuple(small.get(worker, ()))))

@@ -113,7 +113,7 @@ class Job:
     def _ready(self) -> dict[int, str]:
         assert self._link is not None
         try:
-            message, _ = self._link.receive()
+            (message, _), *_ = self._link.receive()
         except EOFError:
             self._link.close()
             raise self.verdict() from None
@@ -130,7 +130,7 @@ class Job:
         assert self._link is not None
         try:
             while True:
-                yield self._link.receive()
+                yield from self._link.receive()
         except EOFError:
             self._link.close()
 

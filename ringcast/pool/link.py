@@ -18,8 +18,9 @@ import numpy as np
 
 from ringcast.pool.messages import Frames
 
-_COUNT = struct.Struct("<I")  # frames, with the message itself
-_JOINED = 64 << 10  # bytes of messages that are sent as one
+_COUNT = struct.Struct("<I")  # frames, with the pickle of the messages
+_SMALL = 16 << 10  # bytes of a frame that is in the pickle
+_JOINED = 64 << 10  # bytes that are sent as one
 _TOGETHER = 200  # messages at most
 Outgoing: TypeAlias = "queue.SimpleQueue[tuple[Any, Frames] | None]"
 _open: weakref.WeakSet[Link] = weakref.WeakSet()
@@ -60,18 +61,19 @@ class Link:
                 del one, batch
 
     def _send(self, messages: Sequence[tuple[Any, Frames]]) -> None:
-        parts: list[Any] = []
-        for message, frames in messages:
-            run = [memoryview(pickle.dumps(message, 5)), *(memoryview(each).cast("B") for each in frames)]
-            parts += [struct.pack(f"<I{len(run)}Q", len(run), *map(len, run)), *run]
+        """Send messages as one pickle, with the large frames after it."""
+        large: list[memoryview] = []
+        told = [(message, [_within(frame, large) for frame in frames]) for message, frames in messages]
+        run = [memoryview(pickle.dumps(told, 5)), *large]
+        parts: list[Any] = [struct.pack(f"<I{len(run)}Q", len(run), *map(len, run)), *run]
         if sum(map(len, parts)) <= _JOINED:
             self._connection.sendall(b"".join(parts))
             return
         for part in parts:
             self._connection.sendall(part)
 
-    def receive(self) -> tuple[Any, Frames]:
-        """Return the next message.
+    def receive(self) -> list[tuple[Any, Frames]]:
+        """Return the next messages, one at least.
 
         Raises:
             EOFError: the other end is gone.
@@ -79,10 +81,12 @@ class Link:
         try:
             (count,) = _COUNT.unpack(self._read(_COUNT.size))
             sizes = struct.unpack(f"<{count}Q", self._read(8 * count))
-            body, *frames = [self._read(size) for size in sizes]
+            body, *large = [self._read(size) for size in sizes]
         except OSError as error:
             raise EOFError from error
-        return pickle.loads(body), frames
+        rest = iter(large)
+        told = pickle.loads(body)
+        return [(message, [next(rest) if each is None else each for each in frames]) for message, frames in told]
 
     def _read(self, size: int) -> Any:
         if size < _JOINED:
@@ -111,6 +115,14 @@ class Link:
     def forked(self) -> None:
         """Close this copy in a process that was forked: else the other end would not see the end of the first one."""
         os.close(self._connection.detach())
+
+
+def _within(frame: Any, large: list[memoryview]) -> bytes | None:
+    """Return a frame as it goes into the pickle; a large one goes to the others, and None in its place."""
+    if len(frame) < _SMALL:
+        return bytes(frame)
+    large.append(memoryview(frame).cast("B"))
+    return None
 
 
 def _close_copies() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -64,7 +64,7 @@ class Master:
         self._unsent: dict[int, list[Request[None]]] = {}  # by worker: messages that it may not have taken
         self._gathered: dict[int, list[tuple[Outcome, Frames]]] = {}  # outcomes of tasks of several ranks
         self._broadcasts: queue.SimpleQueue[tuple[Spread, Any] | None] = queue.SimpleQueue()
-        self._stopped = False
+        self.stopped = False  # the workers are to leave
         self._left: set[int] = set()  # workers, after Stop
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
@@ -73,33 +73,36 @@ class Master:
         for thread in self._threads:
             thread.start()
 
-    def take(self, message: Any, frames: Frames) -> None:
-        """Obey a message of the caller."""
+    def take(self, messages: Sequence[tuple[Any, Frames]]) -> None:
+        """Obey messages of the caller."""
         with self._lock:
-            if self._stopped:
-                return
-            match message:
-                case Submit(task):
-                    self._tasks[task.number] = task, frames
-                    needs = dict.fromkeys([task.function, *filter(None, task.digests)])
-                    size = sum(map(len, frames))
-                    self._decisions.add(Task(task.number, tuple(needs), size, task.ranks))
-                case Give(digest):
-                    self._content[digest] = frames[0]
-                    self._decisions.content(digest, len(frames[0]))
-                case Drop(digest):
-                    self._decisions.drop(digest)
-                    del self._content[digest]
-                case Cancel(number):
-                    if self._decisions.cancel(number):
-                        del self._tasks[number]
-                case Begin(initializer):
-                    for worker in self._decisions.alive:
-                        self._send(worker, Begin(initializer), frames)
-                case Stop():
-                    self._stop()
-                    return
-            self._carry_out()
+            for message, frames in messages:
+                if not self.stopped:
+                    self._obey(message, frames)
+            if not self.stopped:
+                self._carry_out()
+
+    def _obey(self, message: Any, frames: Frames) -> None:
+        match message:
+            case Submit(task):
+                self._tasks[task.number] = task, frames
+                needs = dict.fromkeys([task.function, *filter(None, task.digests)])
+                size = sum(map(len, frames))
+                self._decisions.add(Task(task.number, tuple(needs), size, task.ranks))
+            case Give(digest):
+                self._content[digest] = frames[0]
+                self._decisions.content(digest, len(frames[0]))
+            case Drop(digest):
+                self._decisions.drop(digest)
+                del self._content[digest]
+            case Cancel(number):
+                if self._decisions.cancel(number):
+                    del self._tasks[number]
+            case Begin(initializer):
+                for worker in self._decisions.alive:
+                    self._send(worker, Begin(initializer), frames)
+            case Stop():
+                self._stop()
 
     def join(self) -> None:
         """Wait until the threads have ended, after Stop; all workers get what was sent to them, if they live."""
@@ -110,7 +113,7 @@ class Master:
                 request.wait()
 
     def _stop(self) -> None:
-        self._stopped = True
+        self.stopped = True
         for worker in self._decisions.alive:
             self._send(worker, Stop())
         self._broadcasts.put(None)
@@ -185,7 +188,7 @@ class Master:
     def _serve(self) -> None:
         """Take what workers say, until the end."""
         status = Status()
-        while not (self._stopped and self._left.issuperset(self._decisions.alive)):
+        while not (self.stopped and self._left.issuperset(self._decisions.alive)):
             try:
                 message, frames = self._comm.recv(ANY_SOURCE, status=status)
             except PeerFailed:
@@ -201,7 +204,7 @@ class Master:
                     self._left.add(status.source)
                 elif status.source in self._decisions.alive:
                     self._hear(status.source, message, frames)
-                    if not self._stopped:
+                    if not self.stopped:
                         self._carry_out()
         self._said.put(None)
 
@@ -242,7 +245,7 @@ class Master:
             self._reap(rank)
         if gone:
             self._say(Lost(tuple(gone), len(self._decisions.alive)))
-        if not self._stopped:
+        if not self.stopped:
             self._carry_out()
         if gone and not self._decisions.alive:
             self._say(Broken(f"no worker is left: rank {gone[-1]} ({host}) has died: {cause}", ""))
@@ -261,7 +264,7 @@ class Master:
 
     def _end(self, why: str) -> None:
         with self._lock:
-            if not self._stopped:
-                self._stopped = True
+            if not self.stopped:
+                self.stopped = True
                 self._say(Broken(why, ""))
                 self._said.put(None)

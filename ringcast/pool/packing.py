@@ -16,6 +16,7 @@ import linecache
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -100,7 +101,15 @@ def function_content(fn: Any) -> Content:
         Exception: it cannot be pickled.
     """
     body, buffers, sources = pickled(fn)
+    if not buffers and not sources:
+        return _small_content(body)
     run = in_one([memoryview(pickle.dumps((sources, body))), *buffers])
+    return Content(digest(run), memoryview(run))
+
+
+@lru_cache(maxsize=16)  # of submits one by one
+def _small_content(body: bytes) -> Content:
+    run = in_one([memoryview(pickle.dumps(({}, body)))])
     return Content(digest(run), memoryview(run))
 
 

@@ -14,7 +14,7 @@ from ringcast.communicator import Communicator
 from ringcast.errors import PeerFailed
 from ringcast.pool.link import Link
 from ringcast.pool.master import Master
-from ringcast.pool.messages import Ready, Stop
+from ringcast.pool.messages import Ready
 from ringcast.pool.worker import serve
 
 SOCKET = "caller"  # its name in the folder
@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
     if comm.rank == 0:
         link = Link(_connected(folder))
     # Functions may need modules beside the caller's script.
-    sys.path[:], retries = comm.bcast(None if link is None else link.receive()[0])
+    sys.path[:], retries = comm.bcast(None if link is None else link.receive()[0][0])
     hosts = comm.allgather(os.uname().nodename)
     if link is None:
         try:
@@ -57,11 +57,8 @@ def _be_master(comm: Communicator, link: Link, hosts: list[str], retries: int) -
     link.send(Ready({rank: host for rank, host in enumerate(hosts) if rank}))
     master = Master(comm, dict(enumerate(hosts)), retries, link.outgoing)
     try:
-        while True:
-            message, frames = link.receive()
-            master.take(message, frames)
-            if isinstance(message, Stop):
-                break
+        while not master.stopped:
+            master.take(link.receive())
     except EOFError:
         os.kill(os.getppid(), signal.SIGTERM)
         return

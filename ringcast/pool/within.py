@@ -24,7 +24,7 @@ class Within:
         self._master = Master(comm, self.hosts, retries, self._said)
 
     def tell(self, message: Any, frames: Frames = ()) -> None:
-        self._master.take(message, frames)
+        self._master.take([(message, frames)])
 
     def said(self) -> Iterator[tuple[Any, Frames]]:
         while (one := self._said.get()) is not None:
@@ -34,7 +34,7 @@ class Within:
         return RunFailed(self._comm.rank, "the master has ended")
 
     def end(self, *, at_once: bool = True) -> None:
-        self._master.take(Stop(), ())
+        self._master.take([(Stop(), ())])
         if not at_once:
             self._master.join()
             self._comm.finalize()
