@@ -120,7 +120,8 @@ class Client:
             needs = {each.digest: each.data for each in (fn, *packed.content)}
             for digest, data in needs.items():
                 if self._shelf.use(digest, len(data)):
-                    self._crew.tell(Give(digest), [bytes(data)])  # the program may change it before it is sent
+                    # The program may change an argument before it is sent.
+                    self._crew.tell(Give(digest), [data if isinstance(data.obj, bytes) else bytes(data)])
             self._pending[number] = _Pending(future, tuple(needs), many, ranks)
             self._crew.tell(Submit(TaskFacts(number, fn.digest, packed.digests, ranks, many)), packed.frames)
         return future
