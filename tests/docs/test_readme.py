@@ -172,6 +172,9 @@ def prepared(block: Block, folder: Path) -> tuple[str, str]:
     for file in blocks_of(block.page):
         if name := FILE.match(file.text):
             (folder / name[1]).write_text(file.text)
+            if name[1] in block.text:
+                for library in re.findall(r"^import (lightgbm|xgboost)$", file.text, re.MULTILINE):
+                    needs.package(library)
     lines = block.text.splitlines(keepends=True)
     script = "".join(line[2:] for line in lines if line.startswith(("$ ", "> ")))
     # A target must exist; to make it would be to run the tests in the tests.
