@@ -192,8 +192,16 @@ class Decisions:
             self._broken.remove(task.number)
             self._again([task])
             return False
-        self._deaths.pop(task.number, None)
-        return True
+        return True  # `ended` or `lost` follows
+
+    def ended(self, number: int) -> None:
+        """A task of several ranks has ended on all, and its outcome counts."""
+        self._deaths.pop(number, None)
+
+    def lost(self, task: Task, death: Death) -> None:
+        """A task of several ranks has ended on all, on some by the death of one that had ended its part before."""
+        self._deaths.setdefault(task.number, []).append(death)
+        self._again([task])
 
     def died(self, worker: int, host: str, cause: str) -> None:
         """A worker is gone."""

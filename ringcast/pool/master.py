@@ -19,7 +19,7 @@ from ringcast.collectives.status import ANY_SOURCE, Status
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
 from ringcast.errors import FAILURES, PeerFailed, RingcastError
-from ringcast.pool.decide import Action, Decisions, Digest, Fail, Forget, Run, Spread, Task, Together
+from ringcast.pool.decide import Action, Death, Decisions, Digest, Fail, Forget, Run, Spread, Task, Together
 from ringcast.pool.messages import (
     Begin,
     Broken,
@@ -86,9 +86,7 @@ class Master:
         match message:
             case Submit(task):
                 self._tasks[task.number] = task, frames
-                needs = dict.fromkeys([task.function, *filter(None, task.digests)])
-                size = sum(map(len, frames))
-                self._decisions.add(Task(task.number, tuple(needs), size, task.ranks))
+                self._decisions.add(_as_decided(task, frames))
             case Give(digest):
                 self._content[digest] = frames[0]
                 self._decisions.content(digest, len(frames[0]))
@@ -221,15 +219,21 @@ class Master:
                 self._say(Broken(f"{where}: {cause}", traceback))
 
     def _ended(self, worker: int, outcome: Outcome, frames: Frames) -> None:
-        facts, _ = self._tasks[outcome.number]
+        facts, given = self._tasks[outcome.number]
         if facts.ranks:
             self._gathered[outcome.number].append((outcome, frames))
         if not self._decisions.done(worker, outcome.number, outcome.seconds):
             return
-        del self._tasks[outcome.number]
         all_of_it = self._gathered.pop(outcome.number, None) or [(outcome, frames)]
         all_of_it.sort(key=lambda each: each[0].rank)
         outcomes, parts = zip(*all_of_it, strict=True)
+        lost = next((each.lost for each in outcomes if each.lost is not None), None)
+        if facts.ranks and lost is not None and all(each.ok or each.follows for each in outcomes):
+            rank = self._comm.members.index(lost)
+            self._decisions.lost(_as_decided(facts, given), Death(rank, self._hosts.get(rank, ""), "it has died"))
+            return
+        self._decisions.ended(outcome.number)
+        del self._tasks[outcome.number]
         self._say(Ended(outcome.number, outcomes), [frame for part in parts for frame in part])
 
     def _bury(self) -> None:
@@ -268,3 +272,9 @@ class Master:
                 self.stopped = True
                 self._say(Broken(why, ""))
                 self._said.put(None)
+
+
+def _as_decided(facts: TaskFacts, frames: Frames) -> Task:
+    """Return a task as decisions know it."""
+    needs = dict.fromkeys([facts.function, *filter(None, facts.digests)])
+    return Task(facts.number, tuple(needs), sum(map(len, frames)), facts.ranks)

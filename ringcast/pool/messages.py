@@ -154,7 +154,8 @@ class Receive(NamedTuple):
 class Outcome(NamedTuple):
     """The outcome of a task on one rank; its frames are a pickle of the list of its results, and of the exception.
 
-    `ok`: there is no exception. `part`: what does not travel, so that there are no frames.
+    `ok`: there is no exception. `part`: what does not travel, so that there are no frames. `lost`: the rank of the job
+    whose death the exception tells of.
     """
 
     number: int
@@ -166,6 +167,7 @@ class Outcome(NamedTuple):
     cause: str = ""
     traceback: str = ""
     follows: bool = False  # another rank's error has brought it about
+    lost: int | None = None
 
 
 class Outcomes(NamedTuple):

@@ -22,7 +22,7 @@ from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
 from ringcast.engine.drive import drive
 from ringcast.engine.objects import APART
-from ringcast.errors import JobAborted, PeerFailed, Revoked, SharedMemoryError
+from ringcast.errors import JobAborted, PeerFailed, Revoked, SharedMemoryError, blames
 from ringcast.pool import groups
 from ringcast.pool.decide import Digest
 from ringcast.pool.messages import (
@@ -193,6 +193,7 @@ class _Worker:
                 "cause": in_a_line(error),
                 "traceback": text_of(error),
                 "follows": is_a(error, CONSEQUENCES),
+                "lost": blames(error)[0] if is_a(error, PeerFailed) else None,
             }
             if part != Part.exception or not travels(error):
                 facts["part"] = part

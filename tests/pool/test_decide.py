@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringcast.pool.decide import BYTES_AHEAD, SMALL, Decisions, Digest, Fail, Forget, Run, Spread, Task, Together
+from ringcast.pool.decide import BYTES_AHEAD, SMALL, Death, Decisions, Digest, Fail, Forget, Run, Spread, Task, Together
 
 SIZES = {b"f": 10, b"g": 10, b"F": SMALL + 1, b"a": 5 * SMALL, b"b": 5 * SMALL}  # content: functions and arrays
 
@@ -193,6 +193,25 @@ def test_of_tasks_of_a_worker_that_died_each_runs_alone_until_the_cause_is_found
     model.obey()
     assert all(len(each) == 1 for each in model.runs.values())
     assert {number for each in model.runs.values() for number in each} <= {*had}
+
+
+def test_a_task_whose_rank_died_after_its_own_outcome_runs_again() -> None:
+    model = Model(3, 1)
+    model.add((b"f",), 0, 2)
+    model.obey()
+    model.end(1, 0.0)
+    model.die(1)
+    assert model.decisions.done(2, 0, 0.0)
+    model.runs[2].clear()
+    for attempt in range(2):
+        model.decisions.lost(model.tasks[0], Death(1, "h", "it has died"))
+        model.obey()
+        assert [*model.runs.values()] == ([[0], [0]] if attempt == 0 else [[], []])
+        for worker in model.runs:
+            if model.runs[worker]:
+                model.runs[worker].clear()
+                model.decisions.done(worker, 0, 0.0)
+    assert not model.open
 
 
 def test_content_that_is_dropped_is_forgotten_by_those_who_have_it() -> None:
