@@ -15,7 +15,6 @@ from support.patience import patience
 from support.places import TESTS
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400), pytest.mark.xdist_group("torch")]
-Survivors = dict[str, dict[int, tuple[str, str, float]]]
 PROGRAMS = TESTS / "support/programs"
 
 
@@ -32,17 +31,6 @@ def module(name: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def survivors() -> Survivors:
-    """Return, by fault and rank, the class and text of the error that it brings about, and after how many seconds."""
-    needs.package("torch")
-    found: Survivors = {}
-    for line in re.findall(r"\[.*\]", module("torch_faults")):
-        fault, rank, kind, text, seconds = json.loads(line)
-        found.setdefault(fault, {})[rank] = kind, text, seconds
-    return found
-
-
 @pytest.mark.parametrize("beside", ["ringcast 1 2 3 5", "cpu:ringcast,cuda:gloo 3"])
 def test_every_call_gives_what_torch_computes_alone(beside: str) -> None:
     module("torch_oracle", *beside.split())
@@ -53,27 +41,25 @@ def test_training_by_ddp_and_fsdp_is_that_of_one_process(sizes: str) -> None:
     module("torch_training", "ringcast", *sizes.split())
 
 
-def test_a_killed_rank_is_named_by_all_others_within_a_second(survivors: Survivors) -> None:
+def test_a_rank_that_fails_is_named_by_all_others_and_in_time() -> None:
+    found: dict[str, dict[int, tuple[str, str, float]]] = {}
+    for line in re.findall(r"\[.*\]", module("torch_faults")):
+        fault, rank, kind, text, seconds = json.loads(line)
+        found.setdefault(fault, {})[rank] = kind, text, seconds
     for fault in "SIGKILL", "SIGKILL-call":
-        assert survivors[fault].keys() == {0, 2}
-        for kind, text, seconds in survivors[fault].values():
+        assert found[fault].keys() == {0, 2}
+        for kind, text, seconds in found[fault].values():
             assert kind in ("DistBackendError", "RuntimeError")
             assert "peer rank 1" in text
             assert seconds < patience(1)
-
-
-def test_a_stopped_rank_is_named_when_the_timeout_is_over(survivors: Survivors) -> None:
-    found = survivors["SIGSTOP"]
-    assert found.keys() == {0, 2}
-    assert any("waiting for rank 1" in text for _, text, _ in found.values())
-    assert all(3 <= seconds < patience(10) for *_, seconds in found.values())
-
-
-def test_calls_that_cannot_end_raise_the_reason(survivors: Survivors) -> None:
+    stopped = found["SIGSTOP"]
+    assert stopped.keys() == {0, 2}
+    assert any("waiting for rank 1" in text for _, text, _ in stopped.values())
+    assert all(3 <= seconds < patience(10) for *_, seconds in stopped.values())
     reasons = {"mismatch": "shape differs", "destroy": "rank 1 finished", "abort": "rank 1 called abort()"}
     for fault, reason in reasons.items():
         for rank in 0, 2:
-            kind, text, _ = survivors[fault][rank]
+            kind, text, _ = found[fault][rank]
             assert (kind, reason in text) == ("DistBackendError", True), text
 
 
