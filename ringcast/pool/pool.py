@@ -42,7 +42,7 @@ class Pool(Executor):
             if pool is not None:  # on rank 0
                 print(sum(pool.map(abs, range(-5, 5))))
 
-    Cost: Pool(n) starts n+1 interpreters. A single `submit` and its result take one or two milliseconds on one host.
+    Cost: Pool(n) starts n+1 interpreters. A single `submit` and its result take about a millisecond on one host.
 
     Args:
         workers: their number, on this machine; or a communicator of two ranks or more; None: one for each processor
