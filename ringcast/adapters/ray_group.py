@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,13 +13,13 @@ from ray.util.collective.collective_group.base_collective_group import BaseGroup
 from ray.util.collective.types import ReduceOp
 
 from ringcast.adapters import memory
+from ringcast.adapters.background import background_of
 from ringcast.adapters.gathering import gathered
 from ringcast.adapters.meeting import meet
 from ringcast.collectives import recovery
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
 from ringcast.config.worker import start_timeout
-from ringcast.engine.shared import share
 from ringcast.errors import ArgumentError
 from ringcast.ops import MAX, MIN, PROD, SUM, Op
 from ringcast.wire.error_text import in_a_line
@@ -40,7 +39,7 @@ class RingcastGroup(BaseGroup):  # type: ignore[misc]  # ray's types are skipped
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)
         self._comm = _met(world_size, rank, group_name)
-        self._thread, self._turn = threading.get_ident(), threading.RLock()  # held by a call of the only thread
+        self._background = background_of(self._comm)  # now, as this thread is the only one until another makes a call
 
     @classmethod
     def backend(cls) -> str:
@@ -120,30 +119,13 @@ class RingcastGroup(BaseGroup):  # type: ignore[misc]  # ray's types are skipped
     def _call(self, options: Any) -> Iterator[tuple[Communicator, float | None]]:
         """Yield the communicator, and the seconds that the call may take."""
         comm = self._comm
-        with self._thread_of_call():
+        with self._background.call():
             try:
                 yield comm, _seconds(options)
             except (ArgumentError, ValueError, TypeError) as error:
                 if not comm.closed:  # the others would wait for this rank
                     recovery.revoke(group_of(comm), f"rank {comm.rank}: {in_a_line(error)}")
                 raise
-
-    @contextmanager
-    def _thread_of_call(self) -> Iterator[None]:
-        """Let this thread make a call; several do in an actor with max_concurrency above 1.
-
-        A group that one thread uses is faster. The first call of another one waits until that is in no call.
-        """
-        endpoint = group_of(self._comm).endpoint
-        if endpoint.shared or endpoint.closed:
-            yield
-        elif threading.get_ident() == self._thread:
-            with self._turn:
-                yield
-        else:
-            with self._turn:
-                share(endpoint)
-            yield
 
 
 def _met(size: int, rank: int, name: str) -> Communicator:
