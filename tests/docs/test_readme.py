@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from ringcast.config import worker
 from ringcast.wire import header
 from ringcast.wire.control_messages import NOTICES
 from ringcast_launcher.cli import _parser
-from support import needs
+from support import needs, ray_clusters
 from support.beds import run_on
 from support.patience import patience
 from support.places import ROOT
@@ -37,6 +38,7 @@ PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.
 PAGES += [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "configs/README.md"]
 ARCHITECTURE, WALKS = ROOT / "ARCHITECTURE.md", ROOT / "docs/understand/walks.md"
 DECISIONS = sorted(path for path in (ROOT / "docs/decisions").glob("*.md") if path.name != "index.md")
+RAY = ROOT / "docs/use/ray.md"
 SHARED = ("examples", "docs", "pyproject.toml")  # what commands find in their directory
 
 
@@ -147,7 +149,14 @@ def test_every_command_runs_and_prints_what_the_page_shows(block: Block, folder:
     if any(re.search(r"^import torch$", file.text, re.MULTILINE) for file in blocks_of(block.page)):
         needs.package("torch")
     script, expected = prepared(block, folder)
-    check(run(["bash", "-euo", "pipefail", "-c", script], folder), expected)
+    with on_ray() if block.page == RAY else nullcontext():
+        check(run(["bash", "-euo", "pipefail", "-c", script], folder), expected)
+
+
+@contextmanager
+def on_ray() -> Iterator[None]:
+    with ray_clusters.place(), ray_clusters.alone():
+        yield
 
 
 @pytest.fixture(scope="module")

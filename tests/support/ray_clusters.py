@@ -30,18 +30,26 @@ def alone() -> Iterator[None]:
 
 
 @contextmanager
-def cluster(processors: int, *paths: Path, **options: Any) -> Iterator[Any]:
-    """Start a cluster whose workers find modules in `paths`; yield what `ray.init` returns."""
+def place(*paths: Path) -> Iterator[str]:
+    """Let clusters that start meanwhile keep their files in a folder, which is yielded, and find modules in `paths`."""
     needs.package("ray")
     # Ray's own folder has sockets, whose names must be short.
     with (
         tempfile.TemporaryDirectory(prefix="rc-ray-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
+        patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("RAY_AUTH_TOKEN_PATH", f"{folder}/token")  # else Ray writes one into the user's home
         places = [*map(str, paths), str(TESTS), os.environ.get("PYTHONPATH", "")]
         patch.setenv("PYTHONPATH", os.pathsep.join(places))
         Path(folder, "token").write_text(TOKEN)
+        yield folder
+
+
+@contextmanager
+def cluster(processors: int, *paths: Path, **options: Any) -> Iterator[Any]:
+    """Start a cluster whose workers find modules in `paths`; yield what `ray.init` returns."""
+    with place(*paths) as folder:
         import ray
 
         settings = {"include_dashboard": False, "log_to_driver": False, "_temp_dir": folder} | options
