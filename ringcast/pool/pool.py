@@ -39,7 +39,7 @@ class Pool(Executor):
     With a communicator all its ranks make the pool. Rank 0 uses it, and the others run tasks until it is shut down:
 
         with ringcast.Pool(comm) as pool:
-            if pool is not None:  # on rank 0
+            if comm.rank == 0:
                 print(sum(pool.map(abs, range(-5, 5))))
 
     Cost: Pool(n) starts n+1 interpreters. A single `submit` and its result take about a millisecond on one host.

@@ -26,7 +26,7 @@ TYPED_CALLS = ROOT / "tests/communicator/typed_calls.py"
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with all programs; on line n of one is line n of its page.
 
-    Those for mpi4py, Ray and torch are left out: the types there are those of these libraries.
+    Those for mpi4py, Ray, torch and joblib are left out: the types there are those of these libraries.
     """
     folder = tmp_path_factory.mktemp("programs")
     for page in PAGES:
@@ -44,7 +44,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file_ in (TYPED_CALLS, *EXAMPLES.glob("*.py")):
         (folder / file_.name).write_text(file_.read_text())
     for path in folder.glob("*.py"):
-        if re.search(r"^(from|import) (mpi4py|ray|torch)\b", path.read_text(), re.MULTILINE):
+        if re.search(r"^ *(from|import) (mpi4py|ray|torch|joblib|lightgbm|xgboost|parallel)\b", path.read_text(), re.MULTILINE):
             path.unlink()
     (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
     return folder
