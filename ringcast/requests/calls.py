@@ -118,12 +118,13 @@ class Calls(Caller):
     def _open(self, make: Callable[[], Steps[Result]]) -> tuple[Steps[Result], Start | None]:
         """Return the steps of a call, and how it begins by prediction, if it may."""
         unbegun = self._unmade
-        unbegun.way = None
-        try:
-            steps = make()
-            return steps, None if unbegun.way is None else partial(getattr(self, unbegun.way), *unbegun.arguments)
-        finally:
-            unbegun.arguments = ()  # they hold the program's arrays
+        with self._group.endpoint.gate:  # threads take turns
+            unbegun.way = None
+            try:
+                steps = make()
+                return steps, None if unbegun.way is None else partial(getattr(self, unbegun.way), *unbegun.arguments)
+            finally:
+                unbegun.arguments = ()  # they hold the program's arrays
 
     def _started(self, again: Again, value: Any, out: Any, call: OpenCall) -> Task[Any] | None:
         return again.started(call.site, value, out, call.steps)

@@ -21,7 +21,7 @@ from ringcast.transfer.remote_listing import Listed, listed
 from ringcast.transfer.sources.base import Interrupted, Trouble
 from ringcast.transfer.sources.opening import name_for_people, needs_fsspec
 from ringcast.transfer.sources.packed import Packed
-from ringcast.transfer.sources.tries import tried
+from ringcast.transfer.sources.tries import Wait, tried, watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Unchanged:
     def _open(self, comm: Any, begun: Sequence[int]) -> str:
         try:
             for number in begun:
-                tried(comm, partial(self._packed.source, number))
+                wait = Wait()
+                watched(comm, wait, partial(tried, wait, partial(self._packed.source, number)))
         except Trouble as trouble:
             return brief(trouble.reason)
         return ""
@@ -76,6 +77,7 @@ class Unchanged:
             return replace(found, manifest=b"")
 
         try:
-            return tried(comm, step)
+            wait = Wait()
+            return watched(comm, wait, partial(tried, wait, step))
         except Trouble as trouble:
             return Listed(b"", error=trouble.reason)

@@ -19,6 +19,7 @@ from support.places import EXAMPLES, ROOT
 pytestmark = pytest.mark.live  # the type checkers take half a minute
 
 STUBS = [f"ringcast.{room}.{form}" for room in ("communicator", "topology") for form in ("nonblocking", "persistent")]
+OTHERS = re.compile(r"^ *(from|import) (mpi4py|ray|torch|joblib|lightgbm|xgboost|parallel)\b", re.MULTILINE)
 TYPED_CALLS = ROOT / "tests/communicator/typed_calls.py"
 
 
@@ -44,7 +45,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file_ in (TYPED_CALLS, *EXAMPLES.glob("*.py")):
         (folder / file_.name).write_text(file_.read_text())
     for path in folder.glob("*.py"):
-        if re.search(r"^ *(from|import) (mpi4py|ray|torch|joblib|lightgbm|xgboost|parallel)\b", path.read_text(), re.MULTILINE):
+        if OTHERS.search(path.read_text()):
             path.unlink()
     (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
     return folder

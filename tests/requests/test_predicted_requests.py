@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 from threading import Barrier, Event
@@ -353,6 +355,30 @@ def test_no_request_that_has_ended_holds_its_array(job: Job) -> None:
             assert held() is None
 
     job.ask(play)
+
+
+def test_threads_that_begin_calls_at_once_begin_their_own(job: Job) -> None:
+    """Each thread sends, and receives, by a tag of its own."""
+
+    def play(comm: Communicator) -> None:
+        comm.progress_thread()
+        after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+        def exchange(tag: int) -> None:
+            for number in range(50):
+                requests = comm.irecv(before, tag), comm.isend((tag, number), after, tag)
+                assert [request.wait() for request in requests] == [(tag, number), None]
+
+        with ThreadPoolExecutor(3) as threads:
+            for done in [threads.submit(exchange, tag) for tag in (1, 2, 3)]:
+                done.result(patience(60))
+
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        job.ask(play)
+    finally:
+        sys.setswitchinterval(often)
 
 
 def test_the_shortest_timeout_is_one(job: Job) -> None:
