@@ -20,6 +20,7 @@ from ringcast.net.hostlist import Host
 from ringcast.pool.client import Client, Crew, failed, packed_function
 from ringcast.pool.errors import PoolBroken, TaskError
 from ringcast.pool.worker import is_worker, serve
+from ringcast.procs.portable import processors
 
 GRACE = 5.0  # seconds in which workers must have ended after an interrupt; those of Pool(comm) may run on
 CHUNKS = 4  # of the items of a map, for each worker
@@ -336,12 +337,9 @@ def _crew(workers: Any, hosts: Any, retries: int) -> Crew | Communicator:
         raise ValueError("expected either the number of workers on this machine, or hosts")
     from ringcast.pool.job import Job, with_master
 
-    placed = parsed_hosts(hosts) if hosts is not None else [Host("", number_of_ranks(workers or _processors(workers)))]
+    number = processors() if workers is None else workers
+    placed = parsed_hosts(hosts) if hosts is not None else [Host("", number_of_ranks(number))]
     return Job(with_master(placed), retries)
-
-
-def _processors(workers: Any) -> Any:
-    return len(os.sched_getaffinity(0)) if workers is None else workers
 
 
 def _of_communicator(comm: Communicator, retries: int) -> Crew | Communicator:
