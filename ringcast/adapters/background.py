@@ -134,7 +134,8 @@ class Background:
             pause.wait(PATIENCE)
             calls = [*self._left_alone.values()]
             if any(monotonic() - call.begun > PATIENCE for call in calls):
-                self.go_on()
+                with suppress(UsageError):  # of a call that the program makes of the job itself: the next look is soon
+                    self.go_on()
             idle = 0 if calls else idle + 1
             if idle > IDLE:
                 self._watching = False

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from weakref import WeakKeyDictionary
 
+from ringcast.adapters.background import background_of
 from ringcast.collectives.split import derived, formed
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
@@ -38,5 +39,5 @@ def subgroup(parent: Communicator, ranks: Sequence[int], name: str) -> Communica
     counts = _made.setdefault(parent, Counter())
     context = derived(group.context, number, counts[number])
     counts[number] += 1
-    with group.endpoint.gate:
+    with background_of(parent).call(), group.endpoint.gate:
         return Communicator(formed(group, map(group.in_job, ranks), context), parent.timeout)

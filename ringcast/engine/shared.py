@@ -24,6 +24,7 @@ from typing import cast
 
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.shared_gate import SharedGate, Sleeper
+from ringcast.engine.signal_gate import gate_of_this_thread
 from ringcast.errors import JobAborted, RingcastError, UsageError
 from ringcast.procs.portable import Bell
 from ringcast.wire.reports import StallReport
@@ -46,7 +47,7 @@ def share(endpoint: Endpoint) -> None:
         raise UsageError(
             f"rank {endpoint.rank}: progress_thread() was called while a call is under way; call it before that"
         )
-    with endpoint.gate:
+    with gate_of_this_thread():  # the endpoint's own may be that of another thread
         endpoint.hand_over()
     descriptor, ordinary = endpoint.transport.fileno(), endpoint.gate
     _turn_into(SharedEndpoint, endpoint)

@@ -1,0 +1,99 @@
+"""How the calls of a host library go on: from any thread, and while the program does something else."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from ringcast.adapters.background import Awaited, Background, background_of
+from ringcast.adapters.meeting import meet
+from ringcast.adapters.subgroups import subgroup
+from ringcast.communicator import Communicator
+from ringcast.communicator.lifetime import group_of
+from support.patience import patience
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+class Nothing:
+    """A store for one rank, which needs none."""
+
+    def set(self, key: str, value: bytes) -> None: ...
+
+    def get(self, key: str, timeout: float) -> bytes:
+        raise TimeoutError(key)
+
+
+class Call(Awaited):
+    """A call that never ends."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm, self.begun = comm, monotonic()
+
+    def wait(self, timeout: timedelta) -> bool:
+        return True
+
+    def poll(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def alone() -> Iterator[tuple[Communicator, Background]]:
+    """The only rank of a group, whose program sets a handler of a signal after its first call."""
+    comm = meet(Nothing(), 0, 1)
+    background = background_of(comm)
+    with background.call():
+        comm.barrier()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    yield comm, background
+    background.leave(comm)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def in_another_thread(work: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    look, end = threading.Event(), monotonic() + patience(10)
+    while not condition():
+        assert monotonic() < end
+        look.wait(0.01)
+
+
+def is_shared(comm: Communicator) -> bool:
+    return group_of(comm).endpoint.shared
+
+
+def test_another_thread_makes_the_first_call_of_several(alone: tuple[Communicator, Background]) -> None:
+    comm, background = alone
+
+    def call() -> int:
+        with background.call():
+            return int(comm.allreduce(1))
+
+    assert in_another_thread(call) == 1
+    assert is_shared(comm)
+
+
+def test_another_thread_makes_a_group_of_members(alone: tuple[Communicator, Background]) -> None:
+    comm, _ = alone
+    part = in_another_thread(lambda: subgroup(comm, [0], "part"))
+    assert part.allreduce(1) == 1
+    part.finalize()
+
+
+def test_a_call_that_is_left_alone_goes_on(alone: tuple[Communicator, Background]) -> None:
+    comm, background = alone
+    call = Call(comm)
+    background.watch(call)
+    until(lambda: is_shared(comm))
+    background.ended(call)
