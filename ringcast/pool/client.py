@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 from ringcast.errors import RunFailed, UsageError
@@ -30,7 +31,7 @@ from ringcast.pool.messages import (
 )
 from ringcast.pool.packing import Content, Packer, function_content, load
 from ringcast.pool.shelf import Shelf
-from ringcast.wire.error_text import in_a_line
+from ringcast.wire.error_text import in_a_line, text_of
 
 
 class Crew(Protocol):
@@ -57,15 +58,20 @@ class TaskFuture(Future[Any]):
     def __init__(self, cancelled: Callable[[], None]) -> None:
         super().__init__()
         self._when_cancelled = cancelled
+        self._waits = threading.Lock()  # held for good by the thread that ends the wait: it starts, or is cancelled
 
     def cancel(self) -> bool:
-        before = self.cancelled()
         if not super().cancel():
             return False
-        if not before:
+        if self._waits.acquire(blocking=False):
             self._when_cancelled()
             self.set_running_or_notify_cancel()  # waiters hear of it now
         return True
+
+    def start(self) -> None:
+        """Note that the task runs, unless the program has cancelled it; idempotent."""
+        if self._waits.acquire(blocking=False):
+            self.set_running_or_notify_cancel()
 
 
 class _Pending:
@@ -73,6 +79,7 @@ class _Pending:
 
     def __init__(self, future: TaskFuture, content: Sequence[Digest], many: bool, ranks: int) -> None:
         self.future, self.content, self.many, self.ranks = future, content, many, ranks
+        self.settled = False  # a thread gives the future its end
 
 
 class Client:
@@ -167,20 +174,29 @@ class Client:
             self.stopping = self._told = True
             tasks, self._pending = [*self._pending.values()], {}
             self.workers = 0
-        for task in tasks:
-            if not task.future.done():
-                _settle(task.future, None, PoolBroken(why.cause, why.remote_traceback))
-        self._crew.end()
+        with ExitStack() as ends:  # each of them, even if a callback of the program raises SystemExit
+            ends.callback(self._crew.end)
+            for task in reversed(tasks):
+                ends.callback(self._settle, task, None, PoolBroken(why.cause, why.remote_traceback))
 
     def _listen(self) -> None:
-        """Take what the master says, until it is gone."""
+        """Take the messages of the master, until it is gone; an error of this thread breaks the pool."""
+        try:
+            try:
+                self._hear_all()
+            except BaseException as error:  # as SystemExit of a callback of the program
+                with suppress(BaseException):  # of another callback
+                    self.break_off(PoolBroken(in_a_line(error), text_of(error)))
+            self._crew.end(at_once=False)
+        finally:
+            self.workers = 0
+            self.ended.set()
+
+    def _hear_all(self) -> None:
         for message, frames in self._crew.said():
             match message:
                 case Started(numbers):
-                    for number in numbers:
-                        task = self._pending.get(number)
-                        if task is not None and not task.future.running():
-                            task.future.set_running_or_notify_cancel()
+                    self._start(numbers)
                 case Ended(number, outcomes):
                     self._take(number, outcomes, frames)
                 case Failed(number, death, attempts, reason):
@@ -194,9 +210,13 @@ class Client:
         if not self._told:
             verdict = self._crew.verdict()
             self.break_off(PoolBroken(f"its job has ended: rank {verdict.rank}: {verdict.cause}"))
-        self._crew.end(at_once=False)
-        self.workers = 0
-        self.ended.set()
+
+    def _start(self, numbers: Sequence[int]) -> None:
+        with self._lock:
+            for number in numbers:
+                task = self._pending.get(number)
+                if task is not None:
+                    task.future.start()
 
     def _take(self, number: int, outcomes: Sequence[Outcome], frames: Frames) -> None:
         """Take the outcomes of a task's ranks."""
@@ -226,7 +246,8 @@ class Client:
             part = Part.result if outcome.ok else Part.exception
             return [], TaskError(part.name, in_a_line(problem), *place, outcome.traceback)
         if error is not None:
-            error.__cause__ = WorkerTraceback(outcome.traceback)
+            with suppress(Exception):  # of a class whose exceptions refuse attributes
+                error.__cause__ = WorkerTraceback(outcome.traceback)
         return results, error
 
     def _end(self, number: int, result: Any, error: BaseException | None) -> None:
@@ -234,19 +255,23 @@ class Client:
             task = self._pending.get(number)
         if task is None:
             return
-        _settle(task.future, result, error)  # its callbacks may submit others: the pool does not end before
+        self._settle(task, result, error)  # its callbacks may submit others: the pool does not end before
         with self._lock:
             self._forget(number)
 
-
-def _settle(future: TaskFuture, result: Any, error: BaseException | None) -> None:
-    """Give a future its end, unless the program has cancelled it."""
-    if future.cancelled() or (not future.running() and not future.set_running_or_notify_cancel()):
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+    def _settle(self, task: _Pending, result: Any, error: BaseException | None) -> None:
+        """Give a future its end, unless another thread does, or the program has cancelled it."""
+        with self._lock:
+            if task.settled:
+                return
+            task.settled = True
+            task.future.start()
+        if task.future.cancelled():
+            return
+        if error is None:
+            task.future.set_result(result)
+        else:
+            task.future.set_exception(error)
 
 
 def packed_function(fn: Any) -> Content:

@@ -136,12 +136,16 @@ class Job:
 
     def verdict(self) -> RunFailed:
         """Return why the job has ended, in the words of the launcher, which is given time to end."""
-        assert self._launcher is not None
-        with suppress(subprocess.TimeoutExpired):
-            self._launcher.wait(END)
+        launcher = self._launcher
+        if launcher is not None:
+            with suppress(subprocess.TimeoutExpired):
+                launcher.wait(END)
         for copier in self._copiers:
             copier.join(END)
-        told = read_report(os.pread(self._report.fileno(), os.fstat(self._report.fileno()).st_size, 0))
+        with self._closed:
+            if self._launcher is None:  # `end` of another thread has given the report back
+                return RunFailed(0, "the pool was ended")
+            told = read_report(os.pread(self._report.fileno(), os.fstat(self._report.fileno()).st_size, 0))
         output = "".join(self._tail)
         if told["rank"] is None:
             before, _, last = output.rstrip().rpartition("\n")
