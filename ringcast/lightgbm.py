@@ -11,7 +11,6 @@ from ringcast.boosting import leaving
 from ringcast.boosting.functions import Functions
 from ringcast.boosting.library import in_thread, load
 from ringcast.communicator import Communicator
-from ringcast.errors import UsageError
 
 __all__ = ["network"]
 
@@ -35,8 +34,8 @@ def network(comm: Communicator) -> Iterator[dict[str, Any]]:
         and may be replaced by "voting" or "feature".
 
     Raises:
-        UsageError: LightGBM is missing, is too old, or is not the same version on all ranks; this thread has a network
-            of LightGBM's already; a booster in the context lacks the parameters.
+        UsageError: on all ranks: one lacks LightGBM, it is too old, or is not the same version everywhere; a thread has
+            a network of LightGBM's already. On one rank: a booster in the context lacks the parameters.
         PeerFailed, CollectiveMismatch, CollectiveTimeout, Revoked, JobAborted: a call over the communicator has failed.
             Raised at the end of the context: LightGBM ends its call with an error of its own when it needs its network
             for the next time.
@@ -44,13 +43,10 @@ def network(comm: Communicator) -> Iterator[dict[str, Any]]:
     >>> with ringcast.lightgbm.network(comm) as parameters: print(parameters)
     {'num_machines': 1, 'tree_learner': 'data'}
     """
-    if getattr(in_thread, "size", None) is not None:
-        raise UsageError(f"rank {comm.rank}: this thread has a network of LightGBM's already; leave its context first")
-    library, version = load(comm.rank)
+    library = leaving.loaded(comm, "LightGBM", load)
     own = comm.dup()
     functions = Functions(own, library.LGBM_NetworkFree.function)
     try:
-        leaving.check_versions(own, "LightGBM", version)
         library.LGBM_NetworkInitWithFunctions(
             c_int(own.size), c_int(own.rank), functions.reduce_scatter, functions.allgather
         )

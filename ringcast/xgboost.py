@@ -10,11 +10,12 @@ from typing import Any
 
 from ringcast._util.optional import how_to_install
 from ringcast.boosting.cut import Cut
-from ringcast.boosting.leaving import check_versions, give_up
+from ringcast.boosting.leaving import give_up, loaded
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
 from ringcast.control.client import ControlClient
 from ringcast.errors import UsageError
+from ringcast.wire.error_text import in_a_line
 from ringcast.wire.transport_kinds import TCP
 
 __all__ = ["network"]
@@ -38,15 +39,15 @@ def network(comm: Communicator) -> Iterator[None]:
             limit of 300 s.
 
     Raises:
-        UsageError: XGBoost is missing, is too old, or is not the same version on all ranks; this thread has a
-            communicator of XGBoost's already; the ranks are threads.
+        UsageError: on all ranks: one lacks XGBoost, it is too old, or is not the same version everywhere; a thread has
+            a communicator of XGBoost's already; the ranks are threads.
         PeerFailed, Revoked, JobAborted: a rank has failed, or left the context by an error. XGBoost's call ends by an
             error of its own when its connections are cut, and this one takes its place at the end of the context.
 
     >>> with ringcast.xgboost.network(comm): print(xgboost.collective.get_world_size())
     1
     """
-    collective, version = _load(comm.rank)
+    collective = loaded(comm, "XGBoost", _load)
     if comm.size == 1:
         yield
         return
@@ -56,7 +57,6 @@ def network(comm: Communicator) -> Iterator[None]:
     own = comm.dup()
     with Cut(own, control) as cut:
         try:
-            check_versions(own, "XGBoost", version)
             with _tracker(own, control, cut) as address, _connected(own, collective, address, cut):
                 yield
         except BaseException as error:
@@ -76,8 +76,9 @@ def _load(rank: int) -> tuple[Any, str]:
     try:
         import xgboost
         import xgboost.collective as collective
-    except ImportError as error:
-        raise UsageError(f"rank {rank}: XGBoost cannot be imported ({error}); {how_to_install('xgboost')}") from None
+    except Exception as error:  # one of its own, if it lacks a library of the system
+        words = f"rank {rank}: XGBoost cannot be imported ({in_a_line(error)}); {how_to_install('xgboost')}"
+        raise UsageError(words) from None
     version: str = xgboost.__version__
     if tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST:
         oldest = ".".join(map(str, OLDEST))

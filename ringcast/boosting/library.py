@@ -14,6 +14,7 @@ from typing import Any
 
 from ringcast._util.optional import how_to_install
 from ringcast.errors import UsageError
+from ringcast.wire.error_text import in_a_line
 
 OLDEST = (4, 0)  # of the versions that the tests were run with
 LEARNERS = {"data", "data_parallel", "voting", "voting_parallel", "feature", "feature_parallel"}
@@ -26,12 +27,15 @@ def load(rank: int) -> tuple[Any, str]:
     """Return LightGBM's library as its package has it, and its version.
 
     Raises:
-        UsageError: LightGBM is missing, or too old.
+        UsageError: LightGBM cannot be imported, or is too old; this thread has a network of ours.
     """
+    if getattr(in_thread, "size", None) is not None:
+        raise UsageError(f"rank {rank}: this thread has a network of LightGBM's already; leave its context first")
     try:
         import lightgbm
-    except ImportError as error:
-        raise UsageError(f"rank {rank}: LightGBM cannot be imported ({error}); {how_to_install('lightgbm')}") from None
+    except Exception as error:  # OSError, if it lacks a library of the system
+        words = f"rank {rank}: LightGBM cannot be imported ({in_a_line(error)}); {how_to_install('lightgbm')}"
+        raise UsageError(words) from None
     version: str = lightgbm.__version__
     if tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST:
         oldest = ".".join(map(str, OLDEST))

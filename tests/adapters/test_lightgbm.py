@@ -89,15 +89,19 @@ def test_a_rank_that_is_killed_is_named_by_the_others_which_train_on_without_it(
         assert ranks[rank]["left"] == 2, done.stderr
 
 
+MISTAKE = "(UsageError: |Revoked: .* UsageError: )LightGBM "
 MISTAKES = {  # error and text of the victim, of the others, and whether all can train afterwards
     "raise": ("KeyError: 'doomed'", "Revoked: .* rank 1 left LightGBM's network: KeyError: 'doomed'"),
     "interrupt": ("KeyboardInterrupt: by the timer", "Revoked: .* rank 1 left LightGBM's network: KeyboardInterrupt"),
     "leave early": ("CollectiveMismatch: .*free|Revoked", "CollectiveMismatch: .*free|Revoked"),
-    "alone": 2 * ("UsageError: LightGBM would train alone, .* num_machines=1 and tree_learner=serial, among 3 ranks",),
-    "own sockets": 2 * ("UsageError: LightGBM has a network over a communicator here: leave out `machines`",),
+    # A rank that is still in the last call before the mistake hears of the mistake of another one.
+    "alone": 2 * (MISTAKE + "would train alone, .* num_machines=1 and tree_learner=serial, among 3 ranks",),
+    "own sockets": 2 * (MISTAKE + "has a network over a communicator here: leave out `machines`",),
     "twice": 2 * ("UsageError: rank .: this thread has a network of LightGBM's already",),
     "other version": 2 * ("UsageError: rank 1 has LightGBM 4.6.0, rank 0 has 4.7.0; install one version",),
     "too old": 2 * ("UsageError: rank .: LightGBM 3.3.5 is too old, 4.0 is needed; pip install 'lightgbm>=4'",),
+    "one too old": 2 * ("UsageError: rank 1: LightGBM 3.3.5 is too old, 4.0 is needed",),
+    "one without": 2 * (r"UsageError: rank 1: LightGBM cannot be imported \(ModuleNotFoundError: .*\); pip install",),
 }
 
 

@@ -92,6 +92,8 @@ MISTAKES = {  # error and text of the victim, and of the others
     "wrong parameter": 2 * ("(XGBoostError: |Revoked: .*)Invalid Input: 'none such'",),
     "other version": 2 * ("UsageError: rank 1 has XGBoost 3.1.0, rank 0 has 3.2.0; install one version",),
     "too old": 2 * ("UsageError: rank .: XGBoost 2.1.4 is too old, 3.0 is needed; pip install 'xgboost>=3'",),
+    "one too old": 2 * ("UsageError: rank 1: XGBoost 2.1.4 is too old, 3.0 is needed",),
+    "one without": 2 * (r"UsageError: rank 1: XGBoost cannot be imported \(ModuleNotFoundError: .*\); pip install",),
 }
 
 

@@ -90,6 +90,22 @@ def too_old(comm: Comm) -> None:
     as_if(comm, "3.3.5")
 
 
+def one_too_old(comm: Comm) -> None:
+    as_if(comm, "3.3.5" if comm.rank == VICTIM else "4.7.0")
+
+
+def one_without(comm: Comm) -> None:
+    """Enter the context with one rank that cannot import LightGBM."""
+    true = sys.modules["lightgbm"]
+    if comm.rank == VICTIM:
+        sys.modules["lightgbm"] = None  # type: ignore[assignment]
+    try:
+        with ringcast.lightgbm.network(comm):
+            pass
+    finally:
+        sys.modules["lightgbm"] = true
+
+
 def as_if(comm: Comm, version: str) -> None:
     """Enter the context with a LightGBM that says that it has this version."""
     true, lightgbm.__version__ = lightgbm.__version__, version
@@ -110,6 +126,8 @@ CASES: dict[str, Callable[[Comm], None]] = {
     "twice": twice,
     "other version": other_version,
     "too old": too_old,
+    "one too old": one_too_old,
+    "one without": one_without,
 }
 
 

@@ -125,6 +125,18 @@ def as_if(comm: Comm, version: str) -> None:
         xgboost.__version__ = true
 
 
+def one_without(comm: Comm) -> None:
+    """Enter the context with one rank that cannot import XGBoost."""
+    true = sys.modules["xgboost"]
+    if comm.rank == VICTIM:
+        sys.modules["xgboost"] = None  # type: ignore[assignment]
+    try:
+        with ringcast.xgboost.network(comm):
+            pass
+    finally:
+        sys.modules["xgboost"] = true
+
+
 CASES: dict[str, Callable[[Comm], None]] = {
     "kill 0": lambda comm: end(comm, kill, 0),
     "kill 1": lambda comm: end(comm, kill, 1),
@@ -135,6 +147,8 @@ CASES: dict[str, Callable[[Comm], None]] = {
     "wrong parameter": wrong_parameter,
     "other version": lambda comm: as_if(comm, "3.1.0" if comm.rank == VICTIM else "3.2.0"),
     "too old": lambda comm: as_if(comm, "2.1.4"),
+    "one too old": lambda comm: as_if(comm, "2.1.4" if comm.rank == VICTIM else "3.2.0"),
+    "one without": one_without,
 }
 
 
