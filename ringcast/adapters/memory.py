@@ -1,6 +1,6 @@
 """The memory of arrays and tensors that programs hand over: numpy arrays, or tensors of torch, which is not imported.
 
-What is not contiguous is copied, and copied back. Floats of 16 bits are combined as float32, and rounded once.
+Arrays that are not contiguous are copied, and copied back. Floats of 16 bits are combined as float32, and rounded once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ringcast.adapters.tensors import numpy_has, viewed
 from ringcast.ops import Array
 
 Back = Callable[[], object]  # brings a result to where the program has its array
@@ -98,8 +99,11 @@ def _of_tensor(tensor: Any) -> Array:
         raise TypeError(f"ringcast carries CPU tensors, got one on {tensor.device}; pass tensor.cpu()")
     if tensor.layout is not torch.strided:
         raise TypeError(f"ringcast carries dense tensors, got {tensor.layout}; pass tensor.to_dense()")
-    found: Array = (tensor.detach().view(torch.int16) if _is_bfloat16(tensor) else tensor.detach()).numpy()
-    return found
+    if tensor.is_conj() or tensor.is_neg():
+        raise TypeError("the tensor is conjugated or negated by a bit; pass tensor.resolve_conj().resolve_neg()")
+    if not (numpy_has(tensor.dtype) or _is_bfloat16(tensor)):
+        raise TypeError(f"expected a dtype that numpy has, or bfloat16, got {tensor.dtype}")
+    return viewed(tensor)
 
 
 def _is_tensor(given: Any) -> bool:

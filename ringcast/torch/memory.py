@@ -1,7 +1,7 @@
 """The memory of torch's tensors as numpy arrays, without a copy where that is possible.
 
-numpy lacks some dtypes of torch: their items travel as whole numbers of the same size. What is not contiguous is
-copied, and copied back.
+numpy lacks some dtypes of torch: their items travel as whole numbers of the same size. Tensors that are not contiguous
+are copied, and copied back.
 """
 
 from __future__ import annotations
@@ -12,23 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ringcast.adapters.tensors import viewed
 from ringcast.ops import Array
 
-_BY_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
-_OF_NUMPY = {
-    torch.float16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    *(getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)),
-}
 Back = Callable[[], object]  # brings a result to where the program has its tensor
 
 
@@ -50,11 +36,7 @@ def check(tensor: torch.Tensor) -> torch.Tensor:
 
 def whole(tensor: torch.Tensor) -> Array:
     """Return the items of a contiguous tensor, in its own memory."""
-    flat = tensor.detach().view(-1)
-    if flat.dtype not in _OF_NUMPY:
-        flat = flat.view(_BY_SIZE[flat.element_size()])
-    found: Array = flat.numpy()
-    return found
+    return viewed(tensor).reshape(-1)
 
 
 def source(tensor: torch.Tensor) -> Array:

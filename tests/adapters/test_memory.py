@@ -94,3 +94,27 @@ def test_tensors_that_are_not_here_are_refused() -> None:
         memory.items(torch.zeros(3, device="meta"))
     with pytest.raises(TypeError, match="dense"):
         memory.items(torch.zeros(3).to_sparse())
+    with pytest.raises(TypeError, match="resolve_conj"):
+        memory.items(torch.ones(3, dtype=torch.complex64).conj())
+    with pytest.raises(TypeError, match="or bfloat16, got"):
+        memory.items(torch.zeros(3).to(torch.float8_e5m2))
+
+
+def test_a_tensor_can_be_resized_after_a_call() -> None:
+    needs.package("torch")
+    import torch
+
+    tensor = torch.ones(4)
+    row, _ = memory.target(tensor)
+    row[:] = 2
+    assert tensor.resize_(10)[:4].tolist() == [2.0] * 4
+
+
+def test_a_row_keeps_the_memory_of_its_tensor() -> None:
+    needs.package("torch")
+    import torch
+
+    row = memory.items(torch.full((1_000_000,), 3.0))
+    others = [torch.zeros(1_000_000) for _ in range(3)]
+    assert (row == 3).all()
+    assert len(others) == 3

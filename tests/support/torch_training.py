@@ -1,4 +1,4 @@
-"""DDP and FSDP2 against the same training in one process: `python -m support.torch_training backend p …`."""
+"""DDP, FSDP2 and FSDP1 against the same training in one process: `python -m support.torch_training backend p …`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from support.torch_ranks import play
 
 WIDTH, SAMPLES, STEPS = 24, 4, 6
+CPU = torch.device("cpu")
 Model = torch.nn.Module
 
 
@@ -57,11 +58,27 @@ def by_fsdp(model: torch.nn.Sequential, size: int) -> tuple[Model, Model]:
     return fully_shard(model, mesh=mesh), model
 
 
-WAYS: tuple[Callable[[torch.nn.Sequential, int], tuple[Model, Model]], ...] = by_ddp, by_ddp_of_views, by_fsdp
+def by_fsdp1(model: torch.nn.Sequential, _: int) -> tuple[Model, Model]:
+    """Shard by the older class, which resizes tensors that it has sent."""
+    layers = [FullyShardedDataParallel(layer, device_id=CPU, use_orig_params=True) for layer in model]
+    wrapped = FullyShardedDataParallel(torch.nn.Sequential(*layers), device_id=CPU, use_orig_params=True)
+    return wrapped, wrapped
 
 
-def whole(parameter: torch.Tensor) -> torch.Tensor:
-    return parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+WAYS: tuple[Callable[[torch.nn.Sequential, int], tuple[Model, Model]], ...] = (
+    by_ddp,
+    by_ddp_of_views,
+    by_fsdp,
+    by_fsdp1,
+)
+
+
+def parameters(model: Model) -> list[torch.Tensor]:
+    """Return the parameters of a model, which may be sharded."""
+    if isinstance(model, FullyShardedDataParallel):
+        with FullyShardedDataParallel.summon_full_params(model, writeback=False):
+            return [parameter.detach().clone() for parameter in model.parameters()]
+    return [mine.full_tensor() if hasattr(mine, "full_tensor") else mine for mine in model.parameters()]
 
 
 def train(rank: int, size: int) -> None:
@@ -70,8 +87,8 @@ def train(rank: int, size: int) -> None:
     for way in WAYS:
         wrapped, model = way(copy.deepcopy(network()), size)
         trained(wrapped, size, slice(rank * SAMPLES, (rank + 1) * SAMPLES))
-        for mine, right in zip(model.parameters(), alone.parameters(), strict=True):
-            torch.testing.assert_close(whole(mine), right)
+        for mine, right in zip(parameters(model), alone.parameters(), strict=True):
+            torch.testing.assert_close(mine, right)
         dist.barrier()
 
 
