@@ -51,6 +51,7 @@ class Background:
         self._endpoint = endpoint
         self._thread = threading.get_ident()  # which may call as long as it is the only one
         self._calling = threading.RLock()  # held by a call of the only thread
+        self._called = 0.0  # when the last of these ended, on `monotonic`
         self._watching = False
         self._left_alone: dict[int, Awaited] = {}
         self._futures: _Futures | None = None
@@ -66,7 +67,10 @@ class Background:
             yield
             return
         with self._calling:
-            yield
+            try:
+                yield
+            finally:
+                self._called = monotonic()
 
     def go_on(self) -> None:
         """Have calls go on by themselves from now on; idempotent, and for any thread.
@@ -129,19 +133,34 @@ class Background:
 
     def _look_after(self) -> None:
         """Go on in the background when a call was left alone for `PATIENCE`; end when there was none for long."""
+        try:
+            self._look_until_idle()
+        except BaseException:  # as no memory for another thread: the next call tries it again
+            self._watching = False
+            raise
+
+    def _look_until_idle(self) -> None:
         pause, idle = threading.Event(), 0
         while not (self._endpoint.shared or self._endpoint.closed):
             pause.wait(PATIENCE)
             calls = [*self._left_alone.values()]
-            if any(monotonic() - call.begun > PATIENCE for call in calls):
-                with suppress(UsageError):  # of a call that the program makes of the job itself: the next look is soon
-                    self.go_on()
+            if any(monotonic() - max(call.begun, self._called) > PATIENCE for call in calls):
+                self._go_on_unless_called()
             idle = 0 if calls else idle + 1
             if idle > IDLE:
                 self._watching = False
                 if not self._left_alone or self._watching:  # else one came before it saw that this thread ends
                     return
                 self._watching = True
+
+    def _go_on_unless_called(self) -> None:
+        """Go on in the background, unless the only thread is in a call: in that all calls make progress."""
+        if self._calling.acquire(blocking=False):
+            try:
+                with suppress(UsageError):  # of a call that the program makes of the job itself: the next look is soon
+                    self.go_on()
+            finally:
+                self._calling.release()
 
 
 class _Futures:

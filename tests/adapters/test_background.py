@@ -32,10 +32,15 @@ class Nothing:
 
 
 class Call(Awaited):
-    """A call that never ends."""
+    """A call that never ends; it counts how often its age is looked at."""
 
     def __init__(self, comm: Communicator) -> None:
-        self.comm, self.begun = comm, monotonic()
+        self.comm, self.looks, self._begun = comm, 0, monotonic()
+
+    @property
+    def begun(self) -> float:  # type: ignore[override]
+        self.looks += 1
+        return self._begun
 
     def wait(self, timeout: timedelta) -> bool:
         return True
@@ -54,6 +59,7 @@ def alone() -> Iterator[tuple[Communicator, Background]]:
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     yield comm, background
     background.leave(comm)
+    until(lambda: all(thread.name != "ringcast-watch" for thread in threading.enumerate()))
     signal.signal(signal.SIGUSR1, before)
 
 
@@ -97,3 +103,31 @@ def test_a_call_that_is_left_alone_goes_on(alone: tuple[Communicator, Background
     background.watch(call)
     until(lambda: is_shared(comm))
     background.ended(call)
+
+
+def test_a_wait_needs_no_thread_however_long_it_takes(alone: tuple[Communicator, Background]) -> None:
+    comm, background = alone
+    call = Call(comm)
+    with background.call():
+        background.watch(call)
+        until(lambda: call.looks > 5)
+        background.ended(call)
+    assert not is_shared(comm)
+
+
+def test_calls_are_looked_after_again_where_no_thread_could_be_started(
+    alone: tuple[Communicator, Background], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comm, background = alone
+    failed = threading.Event()
+
+    def share(_: object) -> None:
+        raise RuntimeError("no thread")
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: failed.set())
+    with monkeypatch.context() as patch:
+        patch.setattr("ringcast.adapters.background.share", share)
+        background.watch(Call(comm))
+        assert failed.wait(patience(10))
+    background.watch(Call(comm))
+    until(lambda: is_shared(comm))
