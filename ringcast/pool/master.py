@@ -66,6 +66,7 @@ class Master:
         self._broadcasts: queue.SimpleQueue[tuple[Spread, Any] | None] = queue.SimpleQueue()
         self.stopped = False  # the workers are to leave
         self._left: set[int] = set()  # workers, after Stop
+        self._none_left = ""  # the death of the last worker, until the caller is informed of it
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
             for target, name in ((self._serve, "pool-results"), (self._broadcast, "pool-broadcasts"))
@@ -119,10 +120,23 @@ class Master:
             self._comm.send((Stop(), []), self._comm.rank)  # ends the wait for results
 
     def _carry_out(self) -> None:
-        """Do what is to be done now; called with the lock."""
+        """Do the actions that are due, and those that deaths bring about meanwhile; called with the lock."""
         while actions := self._decisions.next():
             for action in actions:
-                self._do(action)
+                if self._concerns_the_living(action):
+                    self._do(action)
+        if self._none_left:
+            self._say(Broken(self._none_left, ""))
+            self._none_left = ""
+
+    def _concerns_the_living(self, action: Action) -> bool:
+        """Return whether an action is still due; not if all its workers have died since it was decided on."""
+        match action:
+            case Run(worker) | Forget(worker):
+                return worker in self._decisions.alive
+            case Together(_, workers) | Spread(_, workers):
+                return not set(workers).isdisjoint(self._decisions.alive)
+        return True
 
     def _do(self, action: Action) -> None:
         match action:
@@ -184,27 +198,30 @@ class Master:
             self._unsent[worker] = rest
 
     def _serve(self) -> None:
-        """Take what workers say, until the end."""
-        status = Status()
-        while not (self.stopped and self._left.issuperset(self._decisions.alive)):
-            try:
-                message, frames = self._comm.recv(ANY_SOURCE, status=status)
-            except PeerFailed:
-                with self._lock:
-                    self._bury()
-                continue
-            except BaseException as error:  # as an end of the job
-                self._end(in_a_line(error))
-                return
-            with self._lock:
-                self._reap(status.source)
-                if isinstance(message, Left):
-                    self._left.add(status.source)
-                elif status.source in self._decisions.alive:
-                    self._hear(status.source, message, frames)
-                    if not self.stopped:
-                        self._carry_out()
+        """Take the messages of workers, until the end."""
+        try:
+            while not (self.stopped and self._left.issuperset(self._decisions.alive)):
+                self._serve_one()
+        except BaseException as error:  # as an end of the job
+            self._end(in_a_line(error))
         self._said.put(None)
+
+    def _serve_one(self) -> None:
+        """Take the next message of a worker, or note a death."""
+        status, message = Status(), None
+        with suppress(PeerFailed):
+            message, frames = self._comm.recv(ANY_SOURCE, status=status)
+        with self._lock:
+            if message is None:
+                self._bury()
+            elif isinstance(message, Left):
+                self._reap(status.source)
+                self._left.add(status.source)
+            elif status.source in self._decisions.alive:
+                self._reap(status.source)
+                self._hear(status.source, message, frames)
+            if not self.stopped:
+                self._carry_out()
 
     def _hear(self, worker: int, message: Any, frames: Frames) -> None:
         match message:
@@ -237,7 +254,7 @@ class Master:
         self._say(Ended(outcome.number, outcomes), [frame for part in parts for frame in part])
 
     def _bury(self) -> None:
-        """Take note of workers that have died; called with the lock."""
+        """Note the workers that have died; `_carry_out` draws the consequences. Called with the lock."""
         failed = group_of(self._comm).endpoint.protocol.failed
         gone = [rank for rank in self._comm.get_failed() if rank in self._decisions.alive]
         self._comm.ack_failed()
@@ -249,10 +266,8 @@ class Master:
             self._reap(rank)
         if gone:
             self._say(Lost(tuple(gone), len(self._decisions.alive)))
-        if not self.stopped:
-            self._carry_out()
         if gone and not self._decisions.alive:
-            self._say(Broken(f"no worker is left: rank {gone[-1]} ({host}) has died: {cause}", ""))
+            self._none_left = f"no worker is left: rank {gone[-1]} ({host}) has died: {cause}"
 
     def _broadcast(self) -> None:
         """Take part in one broadcast after the other."""
