@@ -26,10 +26,11 @@ from ringcast.torch import memory
 from ringcast.torch.errors import as_torch
 from ringcast.torch.memory import Back
 from ringcast.torch.operators import Reduction, reduction
+from ringcast.torch.parts import Parts
 from ringcast.torch.work import Work
 
 Tensors = list[torch.Tensor]
-Call = tuple[str, tuple[Any, ...], dict[str, Any]]  # of a communicator: its name and arguments
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]  # of a communicator, or of `Parts`: its name and arguments
 MONITORED = 1 << 31  # tags from here on are those of `monitored_barrier`; torch's are lower
 GRACE = 2.0  # seconds that other ranks wait longer there
 _NO_LIMIT = timedelta(0)
@@ -43,7 +44,7 @@ class Calls:
 
     def _open(self, comm: Communicator, timeout: timedelta) -> None:
         """Have calls made by this communicator."""
-        self._comm, self._background = comm, background_of(comm)
+        self._comm, self._background, self._parts = comm, background_of(comm), Parts(comm)
         comm.timeout = timeout.total_seconds()
 
     # Collectives with a root.
@@ -67,12 +68,13 @@ class Calls:
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         opts = _options(c10d.GatherOptions, opts)
         mine, root = _one(inputs), opts.rootRank
-        array, out, back = memory.source(mine), None, None
+        array, room, back = memory.source(mine), {}, None
         if self._comm.rank == root:
             self._check_parts(outputs[0], "outputs")
             memory.of_one_dtype([mine, *outputs[0]])
             out, back = memory.spread(outputs[0])
-        return self._make("gatherv", (array,), {"root": root, "out": out}, opts, outputs, back)
+            room = {"sizes": _counts(outputs[0]), "out": out}
+        return self._make("gather", (array, root), room, opts, outputs, back)
 
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
         opts = _options(c10d.ScatterOptions, opts)
@@ -336,7 +338,7 @@ class Calls:
             return self._begin(calls, tensors, finish)
         try:
             with self._background.call():
-                results = [getattr(self._comm, name)(*args, **kwargs) for name, args, kwargs in calls]
+                results = [getattr(self._maker(name), name)(*args, **kwargs) for name, args, kwargs in calls]
         except RingcastError as error:
             raise as_torch(error) from error
         if finish is not None:
@@ -352,10 +354,13 @@ class Calls:
     ) -> Work:
         try:
             with self._background.call():
-                requests = [getattr(self._comm, f"i{name}")(*args, **kwargs) for name, args, kwargs in calls]
+                requests = [getattr(self._maker(name), f"i{name}")(*args, **kwargs) for name, args, kwargs in calls]
         except RingcastError as error:
             raise as_torch(error) from error
         return Work(self._comm, self._background, list(tensors), requests, finish, status)
+
+    def _maker(self, name: str) -> Communicator | Parts:
+        return self._parts if name == "gather" else self._comm
 
     # The end of a group.
 

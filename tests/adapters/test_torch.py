@@ -56,6 +56,10 @@ def test_a_rank_that_fails_is_named_by_all_others_and_in_time() -> None:
     assert stopped.keys() == {0, 2}
     assert any("waiting for rank 1" in text for _, text, _ in stopped.values())
     assert all(3 <= seconds < patience(10) for *_, seconds in stopped.values())
+    reason = "gather: argument outputs: expected 2 items of rank 0, got 1"
+    for rank, kind in enumerate(["ValueError", "DistBackendError", "DistBackendError"]):
+        assert found["uneven"][rank][0] == kind
+        assert reason in found["uneven"][rank][1]
     reasons = {"mismatch": "shape differs", "destroy": "rank 1 finished", "abort": "rank 1 called abort()"}
     for fault, reason in reasons.items():
         for rank in 0, 2:

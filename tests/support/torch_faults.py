@@ -57,6 +57,16 @@ def mismatch(_: Callable[[], object], rank: int, __: int) -> None:
     dist.all_reduce(torch.ones(5 if rank == VICTIM else 4))
 
 
+def uneven(_: Callable[[], object], rank: int, size: int) -> None:
+    """Gather 1, 3 and 2 items into outputs of 2 each: as many as come, but not in these parts."""
+    outputs = [torch.full((2,), 7.0) for _ in range(size)]
+    try:
+        dist.gather(torch.full(((1, 3, 2)[rank],), float(rank)), outputs if rank == 0 else None)
+        dist.barrier()
+    finally:
+        assert all(output.tolist() == [7.0, 7.0] for output in outputs)
+
+
 def destroy(_: Callable[[], object], rank: int, __: int) -> None:
     """Leave while the others are in a call."""
     if rank == VICTIM:
@@ -81,6 +91,7 @@ FAULTS = {
     "SIGKILL-call": (collect, signal.SIGKILL),
     "SIGSTOP": (collect, signal.SIGSTOP),
     "mismatch": (mismatch, 0),
+    "uneven": (uneven, 0),
     "destroy": (destroy, 0),
     "abort": (abort, 0),
 }
