@@ -18,7 +18,7 @@ import numpy as np
 from ringcast.collectives.status import ANY_SOURCE, Status
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
-from ringcast.errors import FAILURES, PeerFailed, RingcastError
+from ringcast.errors import PeerFailed, RingcastError
 from ringcast.pool.decide import Action, Death, Decisions, Digest, Fail, Forget, Run, Spread, Task, Together
 from ringcast.pool.messages import (
     Begin,
@@ -108,7 +108,7 @@ class Master:
         for thread in self._threads:
             thread.join()
         for request in itertools.chain.from_iterable(self._unsent.values()):
-            with suppress(*FAILURES):
+            with suppress(RingcastError):
                 request.wait()
 
     def _stop(self) -> None:
@@ -204,7 +204,8 @@ class Master:
                 self._serve_one()
         except BaseException as error:  # as an end of the job
             self._end(in_a_line(error))
-        self._said.put(None)
+        else:
+            self._said.put(None)
 
     def _serve_one(self) -> None:
         """Take the next message of a worker, or note a death."""
@@ -276,17 +277,20 @@ class Master:
             members = self._comm.rank, *spread.workers
             try:
                 broadcast(self._comm, members, spread.serial, np.frombuffer(data, np.uint8))
-            except RingcastError as error:
+            except BaseException as error:  # as an end of the job
                 self._end(in_a_line(error))
                 return
             del order, data
 
     def _end(self, why: str) -> None:
+        """End the pool, and the waits of the caller and of the other thread."""
         with self._lock:
             if not self.stopped:
-                self.stopped = True
                 self._say(Broken(why, ""))
-                self._said.put(None)
+                with suppress(RingcastError):  # of workers that get no messages any more
+                    self._stop()
+            self._said.put(None)
+            self._broadcasts.put(None)
 
 
 def _as_decided(facts: TaskFacts, frames: Frames) -> Task:

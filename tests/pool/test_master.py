@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from ringcast.errors import PeerFailed
+from ringcast.errors import JobAborted, PeerFailed
 from ringcast.pool import master
 from ringcast.pool.master import Master, Said
-from ringcast.pool.messages import Broken, Failed, Give, Lost, Submit, TaskFacts
+from ringcast.pool.messages import Broken, Failed, Give, Lost, Stop, Submit, TaskFacts
 from support.patience import patience
 
 CONTENT = b"x" * 32
+KILLED = "JobAborted: rank 0: the job was aborted: killed"
 
 
 class Comm:
@@ -95,3 +96,29 @@ def test_the_death_of_all_workers_breaks_the_pool_after_its_tasks_have_failed(co
     assert isinstance(failed, Failed)
     assert isinstance(broken, Broken)
     assert "no worker is left: rank 3 (h1)" in broken.cause
+
+
+@pytest.mark.parametrize("before", [[], [(Stop(), ())]], ids=["as it runs", "as it ends"])
+def test_the_end_of_the_job_ends_the_waits_of_all_threads(comm: Comm, before: list[tuple[Any, Any]]) -> None:
+    made, said = begun(comm, 1)
+    made.take(before)
+    comm.errors.put(JobAborted(0, "killed"))
+    made.join()
+    told = heard(said)
+    assert told[-1] is None
+    assert [each.cause for each in told if each is not None and not before] == [KILLED] * (not before)
+
+
+def test_an_error_in_a_broadcast_ends_the_pool(comm: Comm, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broadcast(*_: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(master, "broadcast", broadcast)
+    made, said = begun(comm, 1)
+    made.take([(Give(CONTENT), [b"x" * (1 << 20)]), *tasks(1)])
+    while (one := said.get(timeout=patience(20))) is not None and not isinstance(one[0], Broken):
+        pass
+    assert one == (Broken("MemoryError: no room", ""), ())
+    assert said.get(timeout=patience(20)) is None
+    assert made.stopped
+    assert comm.sent[-3:] == [(1, "Stop"), (2, "Stop"), (3, "Stop")]
