@@ -320,8 +320,12 @@ class Pool(Executor):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._worker is None and error is not None and not isinstance(error, Exception):  # an interrupt
             self.terminate()
-        else:
+            return
+        try:
             self.shutdown()
+        except BaseException:  # an interrupt as it waits
+            self.terminate()
+            raise
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Pool cannot be pickled: a function that it runs must not refer to it")

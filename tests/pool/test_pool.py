@@ -315,6 +315,27 @@ def test_nothing_is_left_when_the_program_is_ended(number: signal.Signals) -> No
 
 
 @pytest.mark.live
+def test_an_interrupt_while_the_end_of_the_block_waits_ends_the_tasks() -> None:
+    program, pids = run(
+        """
+import signal, threading
+class Begun(ringcast.Pool):
+    def shutdown(self, *args, **kwargs):
+        threading.Thread(target=signal.pthread_kill, args=(threading.main_thread().ident, signal.SIGINT)).start()
+        super().shutdown(*args, **kwargs)
+try:
+    with Begun(1) as other:
+        future = other.submit(time.sleep, 1000)
+except KeyboardInterrupt:
+    print(other, type(future.exception(0)).__name__)
+"""
+    )
+    said, errors = program.communicate(timeout=patience(60))
+    assert (said, errors, program.returncode) == ("<Pool: 1 worker, ended> PoolBroken\n", "", 0)
+    assert gone(pids)
+
+
+@pytest.mark.live
 def test_a_program_ends_after_its_tasks() -> None:
     program, pids = run("pool.submit(time.sleep, 0.2).add_done_callback(lambda _: print('done', flush=True))")
     said, errors = program.communicate(timeout=patience(60))
