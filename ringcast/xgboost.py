@@ -92,7 +92,9 @@ def _load(rank: int) -> tuple[Any, str]:
 def _tracker(comm: Communicator, control: ControlClient, cut: Cut) -> Iterator[dict[str, Any]]:
     """Run XGBoost's tracker at rank 0; yield its address on all ranks."""
     if comm.rank:
-        yield comm.bcast()
+        address = comm.bcast()
+        cut.tracker = _place(address)
+        yield address
         return
     from xgboost.core import XGBoostError
     from xgboost.tracker import RabitTracker
@@ -100,7 +102,9 @@ def _tracker(comm: Communicator, control: ControlClient, cut: Cut) -> Iterator[d
     tracker = RabitTracker(n_workers=comm.size, host_ip=_host(control.card.address), sortby="task")
     try:
         tracker.start()
-        yield comm.bcast(tracker.worker_args())
+        address = tracker.worker_args()
+        cut.tracker = _place(address)
+        yield comm.bcast(address)
     finally:
         # It fails if not all ranks have left, and waits if one that has not said who it is does nothing more.
         with suppress(XGBoostError), cut.soon():
@@ -115,9 +119,9 @@ def _connected(comm: Communicator, collective: Any, address: dict[str, Any], cut
     about = {"dmlc_task_id": f"{comm.rank:010}", "dmlc_retry": 1}  # all that is called listens already, or never will
     if comm.timeout is not None:
         about["dmlc_timeout"] = math.ceil(comm.timeout)
-    collective.CommunicatorContext(**address, **about).__enter__()
+    with cut.connecting():
+        collective.CommunicatorContext(**address, **about).__enter__()
     try:
-        cut.connected()
         yield
     except BaseException:
         # The first error counts, and not that the tracker may be gone by now.
@@ -126,6 +130,11 @@ def _connected(comm: Communicator, collective: Any, address: dict[str, Any], cut
         raise
     collective.finalize()
     comm.barrier()  # the tracker lasts until all have left
+
+
+def _place(address: dict[str, Any]) -> tuple[str, int]:
+    """Return host and port in an address of the tracker."""
+    return str(address["dmlc_tracker_uri"]), int(address["dmlc_tracker_port"])
 
 
 def _host(address: str) -> str:

@@ -1,8 +1,10 @@
 """Connections of another library in this process, which are cut when a rank of a communicator fails.
 
 A call of XGBoost that waits for another rank hears nothing of ringcast, and may wait for minutes for a rank that is
-gone. Linux lists the sockets of this process: XGBoost's are new after XGBoost has connected its ranks. A socket that
-is shut down ends the wait for it at once, by an error.
+gone. Linux lists the sockets of this process: XGBoost's are those that are new after XGBoost has connected its ranks,
+and those of which one end is the address of its tracker. Others, of the program or of ringcast, are not cut, except one
+that another thread opens in the time in which XGBoost connects, if a rank fails in that time. A socket that is shut
+down ends the wait for it at once, by an error.
 
 Reading is shut down first, so that a call that sends and then receives ends where it waits. XGBoost 3.2 has a race: a
 thread of its own sends and receives, and if one of the two fails before the call has asked for the other one, the call
@@ -11,26 +13,29 @@ waits for ever (`Loop::Block` in src/collective/loop.cc), whatever happens to it
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import Any, Self
 
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
 from ringcast.control.client import ControlClient
 from ringcast.wire.control_messages import Abort, Bye, Failed, Notice, Revoke
 
+Socket = tuple[int, str]  # a descriptor, and the name that Linux has for the socket
 WHILE = 0.1  # seconds, in which the other library acts on what it has, or takes its leave
 
 
 class Cut:
-    """As a context, cuts the sockets that this process gets from its begin on, when the communicator has failed.
+    """As a context, cuts the sockets of another library when the communicator has failed.
 
     Attributes:
         heard: set when a rank of the communicator has failed or left, or the communicator was given up.
+        tracker: address and port of the tracker; its sockets are cut, and those that are connected to it.
     """
 
     def __init__(self, comm: Communicator, control: ControlClient) -> None:
@@ -40,17 +45,26 @@ class Cut:
         self._lock = threading.Lock()
         self._later = threading.Timer(WHILE, self._cut, [socket.SHUT_RDWR])
         self._later.daemon = True
-        self._before = sockets()
-        self._mine: set[tuple[int, str]] | None = None  # None: while the other library connects
+        self.tracker: tuple[str, int] | None = None
+        self._before: set[Socket] | None = None  # set while the other library connects
+        self._mine: set[Socket] = set()
 
-    def connected(self) -> None:
-        """Note that the other library has all its connections: later sockets are not cut."""
+    @contextmanager
+    def connecting(self) -> Iterator[None]:
+        """Take the sockets that are new after this context, and have a peer, for those of the other library."""
+        before = sockets()
         with self._lock:
-            self._mine = {each for each in sockets() - self._before if _peer(each[0])}
+            self._before = before
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._mine = {each for each in sockets() - before if _ends(each)[1:]}
+                self._before = None
 
     @contextmanager
     def soon(self) -> Iterator[None]:
-        """Cut all sockets since the begin if this context lasts longer than a while, and again until it ends."""
+        """Cut the other library's sockets if this context lasts longer than a while, and again until it ends."""
         over = threading.Event()
         thread = threading.Thread(target=self._again, args=(over,), name="ringcast-cut", daemon=True)
         thread.start()
@@ -62,7 +76,7 @@ class Cut:
 
     def _again(self, over: threading.Event) -> None:
         while not over.wait(WHILE):
-            cut(sockets() - self._before)
+            self._cut(socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
         self._control.listeners.append(self._hear)
@@ -88,10 +102,12 @@ class Cut:
 
     def _cut(self, how: int) -> None:
         with self._lock:
-            cut((sockets() - self._before) if self._mine is None else self._mine & sockets(), how)
+            now = sockets()
+            found = self._mine & now if self._before is None else now - self._before
+            cut(found | {each for each in now - found if self.tracker in _ends(each)}, how)
 
 
-def sockets() -> set[tuple[int, str]]:
+def sockets() -> set[Socket]:
     """Return the descriptors of this process that are sockets, each with the name that Linux has for the socket."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
@@ -101,18 +117,34 @@ def sockets() -> set[tuple[int, str]]:
     return found
 
 
-def cut(found: set[tuple[int, str]], how: int = socket.SHUT_RDWR) -> None:
+def cut(found: set[Socket], how: int = socket.SHUT_RDWR) -> None:
     """Shut these sockets down; their descriptors stay open."""
-    for descriptor, _ in found:
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as same:
+    for each in found:
+        with suppress(OSError), _same(each) as same:
             same.shutdown(how)
 
 
-def _peer(descriptor: int) -> bool:
-    """Return whether a socket has a connection."""
+def _ends(which: Socket) -> list[Any]:
+    """Return the address of a socket, and that of its peer, as far as it has them, without what IPv6 adds."""
+    ends: list[Any] = []
+    with suppress(OSError), _same(which) as same:
+        ends.append(same.getsockname()[:2])
+        ends.append(same.getpeername()[:2])
+    return ends
+
+
+def _same(which: Socket) -> socket.socket:
+    """Return a socket by another descriptor.
+
+    Raises:
+        OSError: it is closed; its descriptor may be another socket's by now.
+    """
+    descriptor, name = which
+    copy = os.dup(descriptor)
     try:
-        with socket.socket(fileno=os.dup(descriptor)) as same:
-            same.getpeername()
-    except OSError:
-        return False
-    return True
+        if os.readlink(f"/proc/self/fd/{copy}") != name:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return socket.socket(fileno=copy)
+    except BaseException:
+        os.close(copy)
+        raise

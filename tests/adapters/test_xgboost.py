@@ -86,6 +86,7 @@ def test_a_rank_that_is_killed_is_named_by_the_others_which_train_on_without_it(
 REVOKED = "Revoked: .* rank {} left XGBoost's network: {}"
 MISTAKES = {  # error and text of the victim, and of the others
     "raise": ("KeyError: 'doomed'", REVOKED.format(1, "KeyError: 'doomed'")),
+    "keep": ("KeyError: 'doomed'", REVOKED.format(1, "KeyError: 'doomed'")),
     "never come": ("KeyError: 'doomed'", REVOKED.format(1, "KeyError: 'doomed'")),
     "leave early": (REVOKED.format(".", "XGBoostError"), "XGBoostError: .*|" + REVOKED.format(".", "XGBoostError")),
     "twice": 2 * ("UsageError: rank .: this thread has a communicator of XGBoost's already",),

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -93,6 +94,22 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def keep(comm: Comm) -> None:
+    """Fail on one rank; afterwards connections that the program made in the context are whole."""
+    pairs = []
+    try:
+        with ringcast.xgboost.network(comm):
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                pairs += [socket.create_connection(server.getsockname()), server.accept()[0]]
+            train(comm.rank, 3)
+            if comm.rank == VICTIM:
+                fail()
+            train(comm.rank, 10**6)
+    finally:
+        pairs[0].sendall(b"whole")
+        assert pairs[1].recv(5) == b"whole"
+
+
 def leave_early(comm: Comm) -> None:
     with ringcast.xgboost.network(comm):
         train(comm.rank, 10 if comm.rank == VICTIM else 20)
@@ -141,6 +158,7 @@ CASES: dict[str, Callable[[Comm], None]] = {
     "kill 0": lambda comm: end(comm, kill, 0),
     "kill 1": lambda comm: end(comm, kill, 1),
     "raise": lambda comm: end(comm, fail),
+    "keep": keep,
     "leave early": leave_early,
     "never come": never_come,
     "twice": twice,
