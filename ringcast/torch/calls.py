@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from math import prod
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from ringcast.torch.errors import as_torch
 from ringcast.torch.memory import Back
 from ringcast.torch.operators import Reduction, reduction
 from ringcast.torch.parts import Parts
-from ringcast.torch.work import Work
+from ringcast.torch.work import Work, left_until
 
 Tensors = list[torch.Tensor]
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]  # of a communicator, or of `Parts`: its name and arguments
@@ -279,11 +280,12 @@ class Calls:
             raise as_torch(RingcastError(f"{reached} send/recv from rank 0: {error}")) from error
 
     def _await_all(self, seconds: float, every: bool) -> None:
+        end = monotonic() + seconds
         missing = {rank: self._comm.irecv(rank, MONITORED) for rank in range(1, self._comm.size)}
         try:
             while missing:
                 ranks = [*missing]
-                for place, _ in wait_some([missing[rank] for rank in ranks], seconds):
+                for place, _ in wait_some([missing[rank] for rank in ranks], left_until(end)):
                     del missing[ranks[place]]
         except CollectiveTimeout as error:
             named = ranks_in_words([*missing] if every else [*missing][:1]).capitalize()
@@ -334,11 +336,15 @@ class Calls:
         tensors: Sequence[Any],
         finish: Callable[[list[Any]], object] | None,
     ) -> Work:
+        limit = _limit(opts)
         if getattr(opts, "asyncOp", True):
-            return self._begin(calls, tensors, finish)
+            return self._begin(calls, tensors, finish, limit=limit)
+        if limit is None and len(calls) > 1:
+            limit = self._comm.timeout
+        end = None if limit is None else monotonic() + limit
         try:
             with self._background.call():
-                results = [getattr(self._maker(name), name)(*args, **kwargs) for name, args, kwargs in calls]
+                results = [self._made(call, end) for call in calls]
         except RingcastError as error:
             raise as_torch(error) from error
         if finish is not None:
@@ -351,13 +357,21 @@ class Calls:
         tensors: Sequence[Any],
         finish: Callable[[list[Any]], object] | None,
         status: Status | None = None,
+        limit: float | None = None,
     ) -> Work:
         try:
             with self._background.call():
                 requests = [getattr(self._maker(name), f"i{name}")(*args, **kwargs) for name, args, kwargs in calls]
         except RingcastError as error:
             raise as_torch(error) from error
-        return Work(self._comm, self._background, list(tensors), requests, finish, status)
+        return Work(self._comm, self._background, list(tensors), requests, finish, status, limit)
+
+    def _made(self, call: Call, end: float | None) -> Any:
+        """Make a call, and return its result."""
+        name, args, kwargs = call
+        if end is not None:
+            kwargs = {**kwargs, "timeout": left_until(end)}
+        return getattr(self._maker(name), name)(*args, **kwargs)
 
     def _maker(self, name: str) -> Communicator | Parts:
         return self._parts if name == "gather" else self._comm
@@ -417,6 +431,12 @@ def _options(kind: Any, given: Any) -> Any:
     if given is not None:
         options.reduceOp = given
     return options
+
+
+def _limit(opts: Any) -> float | None:
+    """Return the seconds that a call may take by its own options; None: as long as the group says."""
+    limit = getattr(opts, "timeout", _NO_LIMIT)
+    return limit.total_seconds() if limit > _NO_LIMIT else None
 
 
 def _one(tensors: Any) -> torch.Tensor:

@@ -15,10 +15,11 @@ from ringcast.adapters.background import Background
 from ringcast.collectives.status import Status
 from ringcast.communicator import Communicator
 from ringcast.errors import RingcastError
-from ringcast.requests.request import Request, has_ended
+from ringcast.requests.request import Request, has_ended, wait_all
 from ringcast.torch.errors import as_torch
 
 UNLIMITED = timedelta(0)  # as torch says that a wait has no limit of its own
+LEAST = 0.001  # seconds; calls take no limit of zero
 Finish = Callable[[list[Any]], object]  # brings the results of the requests into the tensors
 
 
@@ -37,10 +38,11 @@ class Work(dist.Work):
         requests: Sequence[Request[Any]] = (),
         finish: Finish | None = None,
         status: Status | None = None,
+        limit: float | None = None,
     ) -> None:
         super().__init__()
         self.comm, self._background, self._tensors, self._status = comm, background, tensors, status
-        self._requests, self._finish = requests, finish
+        self._requests, self._finish, self._limit = requests, finish, limit
         self._error: BaseException | None = None
         self._over = not requests
         self._future: Any = None
@@ -54,13 +56,14 @@ class Work(dist.Work):
         """Wait until the tensors hold the result.
 
         Args:
-            timeout: how long it may take; zero: as long as the group's timeout says.
+            timeout: how long it may take from now on, however many requests it has; zero: as long as the options of the
+                call say from its begin on, or else the group's timeout from now on.
 
         Raises:
             DistBackendError: the call has failed; its `__cause__` is the error of ringcast.
         """
         if not self._over:
-            self._end(timeout.total_seconds() if timeout > UNLIMITED else None)
+            self._end(timeout.total_seconds() if timeout > UNLIMITED else self._left())
         if self._error is not None:
             raise self._error
         return True
@@ -120,6 +123,10 @@ class Work(dist.Work):
                 self._ending.release()
         return self._over
 
+    def _left(self) -> float | None:
+        """Return the seconds that are left of the call's own limit, if it has one."""
+        return None if self._limit is None else left_until(self.begun + self._limit)
+
     def _outcome(self, _: object) -> list[Any]:
         if self._error is not None:
             raise self._error
@@ -132,7 +139,7 @@ class Work(dist.Work):
                 return
             try:
                 with self._background.call():
-                    results = [request.wait(seconds) for request in self._requests]
+                    results = wait_all(self._requests, seconds)
                 if self._finish is not None:
                     self._finish(results)
             except RingcastError as error:
@@ -146,3 +153,8 @@ class Work(dist.Work):
                 self._background.ended(self)
                 if self._ends is not None:
                     self._ends.set_result(None)
+
+
+def left_until(end: float) -> float:
+    """Return the seconds until a time on `monotonic`, as the limit of a call."""
+    return max(LEAST, round(end - monotonic(), 3))  # errors have the number

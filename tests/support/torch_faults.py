@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from support.torch_ranks import play
@@ -50,6 +51,21 @@ def collect(fault: Callable[[], object], rank: int, _: int) -> None:
         if rank == VICTIM and number == 20:
             fault()
         dist.all_reduce(torch.ones(10))
+
+
+def limited(way: str, fault: Callable[[], object], rank: int, _: int) -> None:
+    """Make a call that may take a second, by its options or by the wait for it."""
+    dist.barrier()
+    if rank == VICTIM:
+        fault()
+    group, second, ones = dist.group.WORLD, timedelta(seconds=1), [torch.ones(2) for _ in range(3)]
+    if way == "of several":
+        many = [torch.empty(2 * SIZE) for _ in ones]
+        group.allgather_into_tensor_coalesced(many, ones).wait(second)
+        return
+    options = c10d.AllreduceOptions()
+    options.timeout, options.asyncOp = second, way == "async"
+    group.allreduce(ones[:1], options).wait()
 
 
 def mismatch(_: Callable[[], object], rank: int, __: int) -> None:
@@ -90,6 +106,9 @@ FAULTS = {
     "SIGKILL": (train, signal.SIGKILL),
     "SIGKILL-call": (collect, signal.SIGKILL),
     "SIGSTOP": (collect, signal.SIGSTOP),
+    "limit": (partial(limited, "sync"), signal.SIGSTOP),
+    "limit-async": (partial(limited, "async"), signal.SIGSTOP),
+    "limit-several": (partial(limited, "of several"), signal.SIGSTOP),
     "mismatch": (mismatch, 0),
     "uneven": (uneven, 0),
     "destroy": (destroy, 0),
