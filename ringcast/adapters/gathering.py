@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.rank_words import ranks_in_words
 from ringcast.errors import RendezvousError
+from ringcast.wire.error_text import in_a_line
 
 SOON, SELDOM = 0.005, 0.05  # seconds between two looks, at first and later
 
@@ -37,40 +38,72 @@ class Board(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The keys of a board that begin alike; fulfils `Store`."""
+    """The keys of a board that belong to one call of rank 0; fulfils `Store`.
+
+    Where rank 0 gives the group up, `get` raises `RendezvousError` with rank 0's reason.
+    """
 
     board: Board
-    prefix: str
+    name: str
+    call: str
+    rank: int
 
     def set(self, key: str, value: bytes) -> None:
-        self.board.put(self.prefix + key, value)
+        self.board.put(self._key(key), value)
 
     def get(self, key: str, timeout: float) -> bytes:
         for _ in _looks(time.monotonic() + timeout):
-            if (value := self.board.look(self.prefix + key)) is not None:
+            if (value := self.look(key)) is not None:
                 return value
+            self.raise_if_refused()
         raise TimeoutError(key)
+
+    def look(self, key: str) -> bytes | None:
+        """Return the value of a key; None if there is none."""
+        return self.board.look(self._key(key))
+
+    def refuse(self, error: BaseException) -> None:
+        """Give the group up: the others get the error as well."""
+        why = str(error).removeprefix("rank 0: ") if isinstance(error, RendezvousError) else in_a_line(error)
+        self.board.put(f"{self.name}/refused", json.dumps([self.call, why]).encode())
+
+    def raise_if_refused(self) -> None:
+        call, why = json.loads(self.board.look(f"{self.name}/refused") or b'["", ""]')
+        if call == self.call:
+            raise RendezvousError(f"rank {self.rank}: rank 0 has given the group up: {why}")
+
+    def remove(self) -> None:
+        self.board.remove(self._key(""))
+
+    def _key(self, key: str) -> str:
+        return f"{self.name}/{self.call}/{key}"
 
 
 @contextmanager
 def gathered(board: Board, name: str, rank: int, size: int, timeout: float) -> Iterator[tuple[Part, float]]:
     """Yield a part of the board for these ranks alone, and the seconds that are left; in the end rank 0 removes it.
 
+    An error of rank 0, also one of the caller's, ends the wait of the others: they get `RendezvousError` with its text.
+
     Raises:
         RendezvousError: ranks did not come within `timeout` seconds, and the text names them; or another rank 0 has
-            called for a group of this name meanwhile.
+            called for a group of this name meanwhile; or rank 0 has given the group up.
     """
     deadline = time.monotonic() + timeout
-    gathering = _Gathering(board, f"{name}/", rank, size, timeout)
+    gathering = _Gathering(board, name, rank, size, timeout)
     if rank:
-        yield Part(board, gathering.join(deadline)), _left(deadline)
+        yield gathering.join(deadline), _left(deadline)
         return
-    call = secrets.token_hex(8)
+    part = Part(board, name, secrets.token_hex(8), rank)
     try:
-        yield Part(board, gathering.call(call, deadline)), _left(deadline)
+        gathering.call(part, deadline)
+        yield part, _left(deadline)
+    except BaseException as error:
+        part.refuse(error)  # before the part is removed, where others look for their keys
+        raise
     finally:
-        board.remove(f"{name}/{call}/")
-        if board.look(f"{name}/call") == call.encode():
+        part.remove()
+        if board.look(f"{name}/call") == part.call.encode():
             board.remove(f"{name}/call")
 
 
@@ -82,63 +115,54 @@ class _Gathering:
     size: int
     timeout: float
 
-    def call(self, call: str, deadline: float) -> str:
-        """Call the others, and return the beginning of the keys as soon as all have answered."""
-        board, part = self.board, f"{self.name}{call}/"
-        board.put(f"{self.name}call", call.encode())
+    def call(self, part: Part, deadline: float) -> None:
+        """Call the others, and return as soon as all have answered."""
+        board, call = self.board, part.call.encode()
+        board.put(f"{self.name}/call", call)
         answers: dict[int, str] = {0: ""}
         for _ in _looks(deadline):
-            if board.look(f"{self.name}call") != call.encode():
-                raise self._refused(call, "another process has begun a group of the same name as its rank 0")
+            if board.look(f"{self.name}/call") != call:
+                raise RendezvousError("rank 0: another process has begun a group of the same name as its rank 0")
             for rank in range(self.size):
-                if rank not in answers and (answer := board.look(f"{part}answer/{rank}")) is not None:
+                if rank not in answers and (answer := part.look(f"answer/{rank}")) is not None:
                     answers[rank] = answer.decode()
             if len(answers) == self.size:
-                board.put(f"{part}confirmed", json.dumps([answers[rank] for rank in range(self.size)]).encode())
-                return part
+                part.set("confirmed", json.dumps([answers[rank] for rank in range(self.size)]).encode())
+                return
         missing = [rank for rank in range(self.size) if rank not in answers]
-        raise self._refused(call, f"{ranks_in_words(missing)} of {self.size} did not come within {self.timeout:g} s")
+        raise RendezvousError(f"rank 0: {self._did_not_come(missing)}")
 
-    def _refused(self, call: str, why: str) -> RendezvousError:
-        """Return an error that the others get as well."""
-        self.board.put(f"{self.name}refused", json.dumps([call, why]).encode())
-        return RendezvousError(f"rank 0: {why}")
-
-    def join(self, deadline: float) -> str:
-        """Answer rank 0's call, and return the beginning of the keys as soon as the answer is confirmed."""
-        board, answer, part, call = self.board, secrets.token_hex(8), "", b""
+    def join(self, deadline: float) -> Part:
+        """Answer rank 0's call, and return the part for it as soon as the answer is confirmed."""
+        answer, part = secrets.token_hex(8), None
         for _ in _looks(deadline):
-            new = board.look(f"{self.name}call")
-            if new is not None and new != call:
-                call, part = new, f"{self.name}{new.decode()}/"
-                board.put(f"{part}answer/{self.rank}", answer.encode())
-            if not part:
+            new = self.board.look(f"{self.name}/call")
+            if new is not None and (part is None or new.decode() != part.call):
+                part = Part(self.board, self.name, new.decode(), self.rank)
+                part.set(f"answer/{self.rank}", answer.encode())
+            if part is None:
                 continue
-            confirmed = json.loads(board.look(f"{part}confirmed") or b"[]")
-            if answer in confirmed:
+            if answer in json.loads(part.look("confirmed") or b"[]"):
                 return part
-            self._raise_if_refused(call)
-        raise RendezvousError(f"rank {self.rank}: {self._reason(part, call)}")
+            part.raise_if_refused()
+        raise RendezvousError(f"rank {self.rank}: {self._reason(part)}")
 
-    def _raise_if_refused(self, call: bytes) -> None:
-        refused = json.loads(self.board.look(f"{self.name}refused") or b'["", ""]')
-        if refused[0] == call.decode():
-            raise RendezvousError(f"rank {self.rank}: rank 0 has given the group up: {refused[1]}")
-
-    def _reason(self, part: str, call: bytes) -> str:
+    def _reason(self, part: Part | None) -> str:
         """Return why no answer of this rank was confirmed in time."""
-        late = f"within {self.timeout:g} s"
-        if not part:
-            return f"rank 0 of {self.size} did not come {late}"
+        if part is None:
+            return self._did_not_come([0])
         others = [each for each in range(1, self.size) if each != self.rank]
-        missing = [each for each in others if self.board.look(f"{part}answer/{each}") is None]
-        self._raise_if_refused(call)  # rank 0 says why, before it removes the answers
+        missing = [each for each in others if part.look(f"answer/{each}") is None]
+        part.raise_if_refused()  # rank 0 says why, before it removes the answers
         if missing:
-            return f"{ranks_in_words(missing)} of {self.size} did not come {late}"
+            return self._did_not_come(missing)
         return (
-            f"rank 0 of {self.size} has not taken this process as a rank {late}; it has ended, or another process is "
-            "this rank as well"
+            f"rank 0 of {self.size} has not taken this process as a rank within {self.timeout:g} s; it has ended, or "
+            "another process is this rank as well"
         )
+
+    def _did_not_come(self, missing: Sequence[int]) -> str:
+        return f"{ranks_in_words(missing)} of {self.size} did not come within {self.timeout:g} s"
 
 
 def _looks(deadline: float) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -117,4 +118,34 @@ def test_of_two_processes_with_one_rank_one_is_refused() -> None:
 
 def test_what_is_not_written_in_time_is_missed() -> None:
     with pytest.raises(TimeoutError):
-        Part(Dictionary(), "a/").get("key", 0.0)
+        Part(Dictionary(), "group", "a call", 1).get("key", 0.0)
+
+
+@pytest.mark.parametrize(("error", "text"), [
+    (RendezvousError("rank 0: there is no port"), "there is no port"),
+    (OSError("no memory"), "OSError: no memory"),
+])  # fmt: skip
+def test_an_error_of_rank_0_among_them_ends_the_wait_of_the_others(error: Exception, text: str) -> None:
+    board, found = Dictionary(), []
+
+    def lead() -> None:
+        with suppress(type(error)), gathered(board, "group", 0, 3, 30):
+            raise error
+
+    def follow(rank: int) -> None:
+        try:
+            with gathered(board, "group", rank, 3, 30) as (store, left):
+                store.get("plan", left)
+        except RendezvousError as its:
+            found.append(str(its))
+
+    threads = [threading.Thread(target=lead), *(threading.Thread(target=follow, args=(rank,)) for rank in (1, 2))]
+    before = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - before < patience(5)
+    assert sorted(found) == [f"rank {rank}: rank 0 has given the group up: {text}" for rank in (1, 2)]
+    assert list(board.items) == ["group/refused"]
+    assert gather(board, 3, [0, 1, 2]) == [3, 3, 3]
