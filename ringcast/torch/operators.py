@@ -1,6 +1,6 @@
 """torch's reductions: the operator of ringcast, and the form in which the items are combined.
 
-Items of 16 bits and less are combined as float32, and rounded once, at the end. Booleans are combined by logic: a sum
+Floats of 16 bits and less are combined as float32, and rounded once, at the end. Booleans are combined by logic: a sum
 of them is true where any is, as Gloo has it.
 """
 
