@@ -9,7 +9,7 @@ for `PATIENCE`, a call of another thread, or a future.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from queue import SimpleQueue
@@ -26,6 +26,7 @@ from ringcast.wire.control_messages import Revoke, notice_frames
 
 PATIENCE = 0.02  # seconds
 IDLE = 50  # looks without a call after which there are no more
+UNLIMITED = timedelta(0)  # of a wait that has no limit of its own, as torch says it
 GRACE = 1.0  # seconds that calls have to end when their group is left
 
 
@@ -36,7 +37,7 @@ class Awaited(Protocol):
     begun: float  # when, on `monotonic`
 
     def wait(self, timeout: timedelta) -> bool:
-        """Wait until it has ended; raise the error that has ended it."""
+        """Wait until it has ended; raise the error that has ended it. `UNLIMITED`: as long as its group allows."""
         ...
 
     def poll(self) -> bool:
@@ -102,27 +103,61 @@ class Background:
         self._futures.add(call)
 
     def leave(self, comm: Communicator) -> None:
-        """End the use of a communicator by this rank, when the calls that were left alone have had time to end."""
+        """End the use of a communicator by this rank, when the calls that were left alone have had time to end.
+
+        Those that have not ended by then are broken off on all ranks; so is one in which another thread waits.
+        """
         if comm.closed:
             return
-        until = monotonic() + GRACE
-        self._wait_for_calls(comm, until)
+        self._come_in(comm)
+        self._let_calls_end(comm)
         with self.call():
             try:
                 comm.finalize()
             except UsageError as left:  # a call that has not ended yet
                 comm.__exit__(None, left, None)
-        self._wait_for_calls(comm, until)  # which raise now
+        self._wait_for(self._calls_of(comm))  # which raise now
         group = group_of(comm)
         group.endpoint.unanswered.answered(group.context)  # the program has left what had failed
         if self._futures is not None:
             self._futures.put(None)
 
-    def _wait_for_calls(self, comm: Communicator, until: float) -> None:
-        for call in [*self._left_alone.values()]:
-            if call.comm is comm:
-                with suppress(Exception):  # of a call that nothing has waited for
-                    call.wait(timedelta(seconds=max(0.001, until - monotonic())))
+    def _come_in(self, comm: Communicator) -> None:
+        """Have the only thread come out of a call, if another one leaves the communicator of that."""
+        while not self._calling.acquire(timeout=PATIENCE):
+            if (where := _under_way(comm)) is not None:
+                self._break_off_for_leaving(comm, where)
+                self._calling.acquire()
+                break
+        try:
+            if threading.get_ident() != self._thread:
+                self.go_on()
+        finally:
+            self._calling.release()
+
+    def _let_calls_end(self, comm: Communicator) -> None:
+        calls = self._calls_of(comm)
+        if not calls:
+            return
+        late = threading.Timer(GRACE, lambda: self._break_off_for_leaving(comm, _under_way(comm) or "a call"))
+        late.name, late.daemon = "ringcast-leave", True
+        late.start()
+        try:
+            self._wait_for(calls)
+        finally:
+            late.cancel()
+            late.join()
+
+    def _calls_of(self, comm: Communicator) -> list[Awaited]:
+        return [call for call in [*self._left_alone.values()] if call.comm is comm]
+
+    def _wait_for(self, calls: Iterable[Awaited]) -> None:
+        for call in calls:
+            with suppress(Exception):  # of a call that nothing has waited for
+                call.wait(UNLIMITED)
+
+    def _break_off_for_leaving(self, comm: Communicator, where: str) -> None:
+        self.break_off(comm, f"rank {comm.rank} left the group while {where} was under way")
 
     def break_off(self, comm: Communicator, cause: str) -> None:
         """End all calls of a communicator, on all ranks, also while another thread is in one of them."""
@@ -187,6 +222,15 @@ class _Futures:
             for call in [*self._calls.values()]:
                 if call.poll():
                     self._calls.pop(id(call), None)
+
+
+def _under_way(comm: Communicator) -> str | None:
+    """Return a call of this communicator that waits for others, in words; for any thread."""
+    group = group_of(comm)
+    for run in [*group.endpoint.waiting]:
+        if (op := run.operation) is not None and op.context == group.context:
+            return str(op.where)
+    return None
 
 
 _known: WeakKeyDictionary[Endpoint, Background] = WeakKeyDictionary()

@@ -51,7 +51,7 @@ class RingcastGroup(BaseGroup):  # type: ignore[misc]  # ray's types are skipped
 
     def destroy_group(self) -> None:
         """Leave the group; no rank waits for another."""
-        self._comm.finalize()
+        self._background.leave(self._comm)
 
     def allreduce(self, tensor: list[Any], allreduce_options: Any = None) -> None:
         with self._call(allreduce_options) as (comm, timeout):

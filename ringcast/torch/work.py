@@ -11,14 +11,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ringcast.adapters.background import Background
+from ringcast.adapters.background import UNLIMITED, Background
 from ringcast.collectives.status import Status
 from ringcast.communicator import Communicator
 from ringcast.errors import RingcastError
 from ringcast.requests.request import Request, has_ended, wait_all
 from ringcast.torch.errors import as_torch
 
-UNLIMITED = timedelta(0)  # as torch says that a wait has no limit of its own
 LEAST = 0.001  # seconds; calls take no limit of zero
 Finish = Callable[[list[Any]], object]  # brings the results of the requests into the tensors
 

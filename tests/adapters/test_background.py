@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -17,6 +19,7 @@ from ringcast.adapters.meeting import meet
 from ringcast.adapters.subgroups import subgroup
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
+from support import gatherings
 from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -131,3 +134,77 @@ def test_calls_are_looked_after_again_where_no_thread_could_be_started(
         assert failed.wait(patience(10))
     background.watch(Call(comm))
     until(lambda: is_shared(comm))
+
+
+RANK = """
+import threading
+from time import monotonic
+from ringcast.adapters import background as module
+from ringcast.communicator.lifetime import group_of
+comm = meet(Folder(folder), rank, size)
+background = module.background_of(comm)
+with background.call():
+    comm.barrier()
+
+class Call:
+    def __init__(self):
+        self.comm, self.begun, self.request = comm, monotonic(), comm.ibarrier()
+
+    def wait(self, timeout):
+        try:
+            with background.call():
+                self.request.wait()
+        finally:
+            background.ended(self)
+
+def call():
+    try:
+        with background.call():
+            comm.barrier()
+    except ringcast.RingcastError as error:
+        print(type(error).__name__, error, flush=True)
+
+"""
+LATE = """
+sys.stdin.readline()
+call()
+"""
+
+
+def leaves(program: str, folder: Path) -> list[str]:
+    """Return what two ranks print; `program` is that of rank 0, and rank 1 makes its call when that has ended."""
+    ranks = [gatherings.process(RANK + text, folder, rank, 2) for rank, text in enumerate([program, LATE])]
+    printed = [rank.communicate("\n", timeout=patience(60)) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], printed
+    return [out for out, _ in printed]
+
+
+@pytest.mark.live
+def test_another_thread_that_leaves_ends_the_call_under_way(tmp_path: Path) -> None:
+    program = """
+    def leave():
+        while not group_of(comm).endpoint.waiting:
+            pass
+        background.leave(comm)
+
+    other = threading.Thread(target=leave)
+    other.start()
+    call()
+    other.join()
+    """
+    for printed in leaves(textwrap.dedent(program), tmp_path):
+        assert printed.startswith("Revoked")
+        assert "rank 0 left the group while barrier #2, round 0 was under way" in printed
+
+
+@pytest.mark.live
+def test_a_call_that_cannot_end_before_its_group_is_left_names_that(tmp_path: Path) -> None:
+    program = """
+    module.GRACE = 0.05
+    background.watch(Call())
+    background.leave(comm)
+    """
+    own, others = leaves(textwrap.dedent(program), tmp_path)
+    assert own == ""
+    assert others.startswith("Revoked")
+    assert "rank 0 left the group while barrier #2, round 0 was under way" in others
