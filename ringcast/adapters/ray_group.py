@@ -20,7 +20,7 @@ from ringcast.collectives import recovery
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
 from ringcast.config.worker import start_timeout
-from ringcast.errors import ArgumentError
+from ringcast.errors import FAILURES, UsageError
 from ringcast.ops import MAX, MIN, PROD, SUM, Op
 from ringcast.wire.error_text import in_a_line
 
@@ -33,7 +33,7 @@ class RingcastGroup(BaseGroup):  # type: ignore[misc]  # ray's types are skipped
     """The ranks of a group in Ray's actors or tasks; Ray makes it, in each of them.
 
     Arrays and tensors keep their memory: results are put where the program has its operands. All errors of ringcast
-    pass through. After one that this rank alone has found, as a wrong size, the others get `Revoked`.
+    pass through. After one that this rank alone has found, as a wrong dtype, the others get `Revoked`.
     """
 
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
@@ -122,7 +122,9 @@ class RingcastGroup(BaseGroup):  # type: ignore[misc]  # ray's types are skipped
         with self._background.call():
             try:
                 yield comm, _seconds(options)
-            except (ArgumentError, ValueError, TypeError) as error:
+            except (*FAILURES, UsageError):  # not of the arguments; or this process may not speak for the rank
+                raise
+            except Exception as error:
                 if not comm.closed:  # the others would wait for this rank
                     recovery.revoke(group_of(comm), f"rank {comm.rank}: {in_a_line(error)}")
                 raise

@@ -268,6 +268,25 @@ class TestErrors:
             assert isinstance(error, Revoked)
             assert "rank 1: TypeError: expected arrays of one dtype, got float64, int32" in str(error)
 
+    def test_an_error_of_any_kind_ends_the_call_of_the_others(self, actors: list[Any]) -> None:
+        from support.programs.ray_ranks import errors_of
+
+        def work(rank: int) -> None:
+            from ray.util import collective
+
+            class Broken(np.ndarray):
+                @property
+                def dtype(self) -> Any:
+                    raise RuntimeError("it has no dtype")
+
+            collective.allreduce(np.ones(3).view(Broken) if rank == 1 else np.ones(3))
+
+        found = [error for error, _ in errors_of(actors, work)]
+        assert isinstance(found[1], RuntimeError)
+        for error in found[0], found[2]:
+            assert isinstance(error, Revoked)
+            assert "rank 1: RuntimeError: it has no dtype" in str(error)
+
     def test_a_message_of_another_size_is_an_error(self, actors: list[Any]) -> None:
         from support.programs.ray_ranks import errors_of
 
