@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -15,7 +16,8 @@ from ringcast.pool.worker import is_worker
 
 __all__ = ["RingcastBackend"]
 
-_kept: dict[tuple[Any, ...], Pool] = {}  # the pool of the last call, by its arguments: the next call may take it
+_kept: dict[int | str, Pool] = {}  # the pool of the last call, by n_jobs or hosts: the next call may take it
+_users: Counter[Pool] = Counter()  # how many calls, in several threads, use a pool that is kept, or was
 _lock = threading.Lock()
 
 
@@ -46,7 +48,8 @@ class RingcastBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     ) -> None:
         super().__init__(nesting_level=nesting_level, **options)
         self._hosts = hosts if hosts is None or isinstance(hosts, str) else ",".join(hosts)
-        self._given, self._pool = pool, pool
+        self._given = pool
+        self._pool: Pool | None = None  # of the call that runs
         self._own: Pool | None = None  # with an initializer
         if pool is not None or hosts is not None:
             self.default_n_jobs = -1
@@ -77,13 +80,14 @@ class RingcastBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     ) -> int:
         """Take a pool for a call of `Parallel`, or start one; return the number of workers."""
         n_jobs = self.effective_n_jobs(n_jobs)
-        if n_jobs == 1 and self._given is None and self._hosts is None:
+        if n_jobs == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        self._let_go(busy=False)
         self.parallel = parallel
         initializer = initializer or self.backend_kwargs.get("initializer")
         if initializer is not None and self._given is None:
             self._own = _started(n_jobs, self._hosts, initializer, initargs or self.backend_kwargs.get("initargs", ()))
-        self._pool = self._given or self._own or _pool(n_jobs, self._hosts)
+        self._pool = self._given or self._own or _taken(n_jobs, self._hosts)
         return n_jobs
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], Any] | None = None) -> Future[Any]:
@@ -101,41 +105,61 @@ class RingcastBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Cancel waiting batches, and end the others, but not in a pool of the program."""
+        """Cancel waiting batches, and end the others, but not in a pool that others use, too."""
         for future in [*self._futures]:
             future.cancel()
         if self._given is None and self._pool is not None and self._futures:
-            _drop(self._pool)
-            self._pool = None
+            self._let_go(busy=True)
             if ensure_ready:
                 self.configure(self.parallel.n_jobs, self.parallel)
 
     def terminate(self) -> None:
         """End a call of `Parallel`; the pool lives on."""
-        self._pool = None
-        if self._own is not None:
-            self._own.shutdown()
-            self._own = None
+        self._let_go(busy=False)
         self.reset_batch_stats()
+
+    def _let_go(self, *, busy: bool) -> None:
+        """End the use of the pool, in which batches still run if it is busy."""
+        pool, own = self._pool, self._own
+        self._pool = self._own = None
+        if own is not None:
+            own.terminate() if busy else own.shutdown()
+        elif pool is not None and pool is not self._given:
+            _give_back(pool, busy)
 
 
 def _call(batch: Callable[[], Any]) -> Any:
     return batch()
 
 
-def _pool(n_jobs: int, hosts: str | None) -> Pool:
-    """Return the pool that is kept, if it is of this kind and whole; else start another one."""
-    key = (n_jobs, hosts)
+def _taken(n_jobs: int, hosts: str | None) -> Pool:
+    """Return the pool that is kept, if it is of this kind and whole; else start another one, and keep that."""
+    key = n_jobs if hosts is None else hosts
     with _lock:
         pool = _kept.get(key)
-        if pool is not None and pool.usable and pool.size == n_jobs:
-            return pool
-        for other in _kept.values():
-            if other.usable:
-                other.shutdown(wait=False)  # calls in other threads may use it
-        _kept.clear()
-        _kept[key] = made = _started(n_jobs, hosts)
-        return made
+        if pool is None or not pool.usable or pool.size != n_jobs:
+            for other in _kept.values():
+                if other.usable and not _users[other]:
+                    other.shutdown(wait=False)
+            _kept.clear()
+            _kept[key] = pool = _started(n_jobs, hosts)
+        _users[pool] += 1
+        return pool
+
+
+def _give_back(pool: Pool, busy: bool) -> None:
+    """End a call's use of a pool; later calls do not take a busy one, and the last user ends one that is not kept."""
+    with _lock:
+        if busy:
+            for key in [key for key, each in _kept.items() if each is pool]:
+                del _kept[key]
+        _users[pool] -= 1
+        unused = not _users[pool]
+        if unused:
+            del _users[pool]
+        over = unused and pool not in _kept.values()
+    if over:
+        pool.terminate()
 
 
 def _started(
@@ -143,15 +167,6 @@ def _started(
 ) -> Pool:
     workers = None if hosts is not None else n_jobs
     return Pool(workers, hosts=hosts, initializer=initializer, initargs=initargs)
-
-
-def _drop(pool: Pool) -> None:
-    """End a pool with all that runs in it."""
-    with _lock:
-        for key, each in [*_kept.items()]:
-            if each is pool:
-                del _kept[key]
-    pool.terminate()
 
 
 joblib.register_parallel_backend("ringcast", RingcastBackend)

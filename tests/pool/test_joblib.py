@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,68 @@ def test_an_error_ends_the_batches_that_run() -> None:
             Parallel(batch_size=1, pre_dispatch="all")(delayed(work)(x) for x in [1, 0])
         assert Parallel()(delayed(square)(x) for x in [3]) == [9]
     assert time.monotonic() - begin < patience(60)
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def test_an_error_of_one_thread_is_none_of_another_ones_call(tmp_path: Path) -> None:
+    from joblib import Parallel, delayed, parallel_config
+
+    import ringcast.joblib
+
+    begun, asleep, go = (tmp_path / name for name in ("begun", "asleep", "go"))
+
+    def good(x: int) -> int:
+        begun.touch()
+        wait_for(go)
+        return x
+
+    def bad(x: int) -> None:
+        if x:
+            asleep.touch()
+            time.sleep(1000)
+        wait_for(asleep)
+        raise KeyError("mine")
+
+    def call(function: Callable[[int], Any], n: int) -> Any:
+        with parallel_config("ringcast", n_jobs=3):
+            return Parallel(batch_size=1)(delayed(function)(x) for x in range(n))
+
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(call, good, 1)
+        wait_for(begun)
+        try:
+            with pytest.raises(KeyError, match="mine"):
+                call(bad, 2)
+            assert call(square, 3) == [0, 1, 4]
+        finally:
+            go.touch()
+        assert found.result() == [0]
+    assert not ringcast.joblib._users
+    assert len(ringcast.joblib._kept) == 1
+
+
+def test_a_call_of_one_job_needs_no_pool_and_ends_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from joblib import Parallel, delayed, parallel_config
+
+    import ringcast.joblib
+
+    made: list[ringcast.Pool] = []
+
+    def pool(_: None, **options: Any) -> ringcast.Pool:
+        made.append(ringcast.Pool(2))
+        return made[-1]
+
+    monkeypatch.setattr(ringcast.joblib, "Pool", pool)
+    with parallel_config("ringcast", hosts="h0,h1"):
+        for n in (None, 1, None):
+            assert Parallel(n_jobs=n)(delayed(square)(x) for x in range(3)) == [0, 1, 4]
+        assert Parallel(n_jobs=1)(delayed(os.getpid)() for _ in range(2)) == [os.getpid()] * 2
+    assert len(made) == 1
+    assert made[0].usable
 
 
 def test_a_pool_of_the_program_is_used_as_it_is() -> None:
