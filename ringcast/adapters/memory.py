@@ -48,18 +48,29 @@ def operand(given: Any) -> tuple[Array, Back]:
     row, back = target(given)
     if not _narrow(given, row):
         return row, back
+    wide = contribution(given)
     if _is_bfloat16(given):
-        torch = sys.modules["torch"]
-        tensor = given.detach()
-        wide: Array = tensor.reshape(-1).float().numpy()
+        torch, tensor = sys.modules["torch"], given.detach()
         return wide, lambda: tensor.copy_(torch.from_numpy(wide).reshape(tensor.shape))
-    wide = row.astype(np.float32)
 
     def rounded() -> None:
         row[:] = wide
         back()
 
     return wide, rounded
+
+
+def contribution(given: Any) -> Array:
+    """Return what `items` does, in the form in which the items are combined.
+
+    Raises:
+        TypeError: as in `items`.
+    """
+    row = items(given)
+    if not _narrow(given, row):
+        return row
+    wide: Array = given.detach().reshape(-1).float().numpy() if _is_bfloat16(given) else row.astype(np.float32)
+    return wide
 
 
 def joined(parts: Sequence[Any]) -> Array:
@@ -69,7 +80,7 @@ def joined(parts: Sequence[Any]) -> Array:
         TypeError: as in `items`; or they have several dtypes.
     """
     check_alike(parts)
-    return np.concatenate([operand(part)[0] for part in parts])
+    return np.concatenate([contribution(part) for part in parts])
 
 
 def check_alike(parts: Sequence[Any]) -> None:

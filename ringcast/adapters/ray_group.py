@@ -66,10 +66,12 @@ class RingcastGroup(BaseGroup):  # type: ignore[misc]  # ray's types are skipped
     def reduce(self, tensor: list[Any], reduce_options: Any = None) -> None:
         with self._call(reduce_options) as (comm, timeout):
             root = _root(reduce_options)
-            row, back = memory.operand(tensor[0])
-            comm.reduce(row, _op(reduce_options), root, out=row if root == comm.rank else None, timeout=timeout)
             if root == comm.rank:
+                row, back = memory.operand(tensor[0])
+                comm.reduce(row, _op(reduce_options), root, out=row, timeout=timeout)
                 back()
+            else:
+                comm.reduce(memory.contribution(tensor[0]), _op(reduce_options), root, timeout=timeout)
 
     def broadcast(self, tensor: list[Any], broadcast_options: Any = None) -> None:
         with self._call(broadcast_options) as (comm, timeout):

@@ -51,7 +51,7 @@ def test_others_are_refused() -> None:
     fixed.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         memory.target(fixed)
-    assert memory.items(fixed).size == 3
+    assert memory.items(fixed).size == memory.contribution(fixed).size == memory.joined([fixed]).size == 3
     for other in [1, 2], "text", b"bytes", None:
         with pytest.raises(TypeError, match="expected a numpy array or a CPU tensor of torch, got"):
             memory.items(other)

@@ -238,6 +238,31 @@ class TestGroups:
         assert [key for key in keys if not key.endswith(b"/refused")] == []
 
 
+class TestReadOnly:
+    pytestmark = of_ray
+
+    @pytest.mark.parametrize("dtype", ["float64", "float16"])
+    def test_arrays_that_are_only_read_may_be_read_only(self, dtype: str, actors: list[Any]) -> None:
+        """As those are that `ray.get` gives."""
+        from support.programs.ray_ranks import on_all
+
+        def work(rank: int, dtype: str) -> list[Any]:
+            import ray
+            from ray.util import collective
+
+            mine, out = ray.get(ray.put(np.full(2, rank + 1.0, dtype))), np.zeros(2, dtype)
+            assert not mine.flags.writeable
+            total = mine.copy() if rank == 1 else mine
+            collective.reduce(total, 1)
+            collective.reducescatter(out, [mine] * SIZE)
+            parts = [np.zeros(2, dtype) for _ in range(SIZE)]
+            collective.allgather(parts, mine)
+            return [total.tolist(), out.tolist(), [float(part[0]) for part in parts]]
+
+        for rank, found in enumerate(on_all(actors, work, dtype)):
+            assert found == [[6.0 if rank == 1 else rank + 1.0] * 2, [6.0] * 2, [1.0, 2.0, 3.0]]
+
+
 class TestErrors:
     pytestmark = of_ray
 
