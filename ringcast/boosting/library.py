@@ -16,7 +16,7 @@ from ringcast._util.optional import how_to_install
 from ringcast.errors import UsageError
 from ringcast.wire.error_text import in_a_line
 
-OLDEST = (4, 0)  # of the versions that the tests were run with
+OLDEST = (4, 0)  # the tests ran with 4.7.0; others from here on are admitted untried
 LEARNERS = {"data", "data_parallel", "voting", "voting_parallel", "feature", "feature_parallel"}
 
 in_thread = threading.local()  # LightGBM has a network for each thread; `size` is that of ours
