@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import islice
 from queue import SimpleQueue
 from time import monotonic
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
@@ -83,11 +83,20 @@ class Background:
                 share(self._endpoint)
 
     def watch(self, call: Awaited) -> None:
-        """Keep a call until it has ended, whether the program keeps it or not."""
+        """Keep a call until it has ended, whether the program keeps it or not; then have it hand over its result."""
+        if not self._endpoint.shared:  # else the thread below does it
+            self._poll_oldest()
         self._left_alone[id(call)] = call
-        if not (self._watching or self._endpoint.shared):
+        if not self._watching:
             self._watching = True
             threading.Thread(target=self._look_after, name="ringcast-watch", daemon=True).start()
+
+    def _poll_oldest(self) -> None:
+        """Poll two calls: more than come, so that those do not pile up which the program does not wait for."""
+        for key, call in [*islice(self._left_alone.items(), 2)]:
+            if not call.poll():
+                self._left_alone.pop(key, None)
+                self._left_alone[key] = call  # behind all others
 
     def ended(self, call: Awaited) -> None:
         """Forget a call."""
@@ -167,7 +176,10 @@ class Background:
         endpoint.control.send(notice)
 
     def _look_after(self) -> None:
-        """Go on in the background when a call was left alone for `PATIENCE`; end when there was none for long."""
+        """Go on in the background when a call was left alone for `PATIENCE`, and poll such calls from then on.
+
+        It ends when there was no call for long.
+        """
         try:
             self._look_until_idle()
         except BaseException:  # as no memory for another thread: the next call tries it again
@@ -176,10 +188,14 @@ class Background:
 
     def _look_until_idle(self) -> None:
         pause, idle = threading.Event(), 0
-        while not (self._endpoint.shared or self._endpoint.closed):
+        while not self._endpoint.closed:
             pause.wait(PATIENCE)
             calls = [*self._left_alone.values()]
-            if any(monotonic() - max(call.begun, self._called) > PATIENCE for call in calls):
+            old = [call for call in calls if monotonic() - max(call.begun, self._called) > PATIENCE]
+            if self._endpoint.shared:
+                for call in old:
+                    call.poll()
+            elif old:
                 self._go_on_unless_called()
             idle = 0 if calls else idle + 1
             if idle > IDLE:
@@ -233,13 +249,10 @@ def _under_way(comm: Communicator) -> str | None:
     return None
 
 
-_known: WeakKeyDictionary[Endpoint, Background] = WeakKeyDictionary()
-
-
 def background_of(comm: Communicator) -> Background:
     """Return how the calls of this rank go on; the same one for all communicators of one job."""
     endpoint = group_of(comm).endpoint
-    found = _known.get(endpoint)
-    if found is None:
-        found = _known[endpoint] = Background(endpoint)
+    if endpoint.background is None:
+        endpoint.background = Background(endpoint)
+    found: Background = endpoint.background
     return found

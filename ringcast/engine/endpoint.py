@@ -122,6 +122,7 @@ class Endpoint:
         self.requests: dict[int, OpenCall] = {}  # calls that the program has not waited for, by the task's identity
         self.programs: Any = None  # of calls that run by prediction (`ringcast.engine.direct`)
         self.memory_in_use: Any = None  # by these calls, as `ringcast.requests.buffers` keeps it
+        self.background: Any = None  # how they go on by themselves (`ringcast.adapters.background`)
         self.dropped: list[tuple[str, Site]] = []  # calls whose requests the program has dropped
         self.closed = False  # whether this rank leaves, or has left …
         self.unread_fails = True  # a message that no call has taken when all have left fails the job

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import textwrap
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -134,6 +136,52 @@ def test_calls_are_looked_after_again_where_no_thread_could_be_started(
         assert failed.wait(patience(10))
     background.watch(Call(comm))
     until(lambda: is_shared(comm))
+
+
+class Ended(Call):
+    """A call that has ended, for which the program does not wait; it is over when it is polled."""
+
+    def __init__(self, comm: Communicator) -> None:
+        super().__init__(comm)
+        self.over = False
+
+    def poll(self) -> bool:
+        self.over = True
+        background_of(self.comm).ended(self)
+        return True
+
+
+def test_calls_for_which_the_program_does_not_wait_do_not_pile_up(alone: tuple[Communicator, Background]) -> None:
+    comm, background = alone
+    pending = [Call(comm) for _ in range(3)]
+    with background.call():
+        for call in pending:
+            background.watch(call)
+        for _ in range(100):
+            background.watch(Ended(comm))
+        assert not is_shared(comm)
+        assert len(background._left_alone) < 10
+        for call in pending:
+            background.ended(call)
+
+
+def test_the_last_call_hands_over_its_result(alone: tuple[Communicator, Background]) -> None:
+    comm, background = alone
+    background.go_on()
+    call = Ended(comm)
+    background.watch(call)
+    until(lambda: call.over)
+
+
+def test_nothing_is_kept_of_a_group_that_was_left() -> None:
+    comm = meet(Nothing(), 0, 1)
+    background_of(comm)
+    kept = weakref.ref(group_of(comm).endpoint)
+    comm.finalize()
+    del comm
+    meet(Nothing(), 0, 1).finalize()  # the last ones are kept for the end of the program
+    gc.collect()
+    assert kept() is None
 
 
 RANK = """
