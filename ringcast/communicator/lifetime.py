@@ -119,3 +119,12 @@ def expire(communicator: Lifetime) -> None:
 def group_of(communicator: Lifetime) -> Group:
     """Return the ranks of a communicator, for communicators that are made of it without a call."""
     return communicator._group
+
+
+def check_requests(communicator: Lifetime) -> None:
+    """Raise UsageError if this rank has dropped a request, or not waited for one of this communicator."""
+    dropped = communicator._take_dropped()
+    if dropped:
+        raise communicator._not_waited_for(dropped)
+    if not communicator.closed:
+        communicator._check_requests()

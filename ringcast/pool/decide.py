@@ -157,10 +157,12 @@ class Decisions:
         self._deaths.pop(number, None)
         return True
 
-    def received(self, worker: int, digest: Digest) -> None:
-        """A worker has content that was broadcast."""
+    def received(self, worker: int, digest: Digest, *, well: bool = True) -> None:
+        """A worker has taken part in a broadcast, and has the content; or not, as a member has died."""
         state = self._workers[worker]
         state.receives = None
+        if not well:
+            return
         if digest in self._sizes:
             state.has.add(digest)
         else:

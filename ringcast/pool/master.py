@@ -230,8 +230,8 @@ class Master:
                 rest = iter(frames)
                 for outcome in outcomes:
                     self._ended(worker, outcome, [next(rest) for _ in range(outcome.frames)])
-            case Received(digest):
-                self._decisions.received(worker, digest)
+            case Received(digest, well):
+                self._decisions.received(worker, digest, well=well)
             case Refused(cause, traceback):
                 where = f"the initializer raised on rank {worker} ({self._hosts.get(worker, '')})"
                 self._say(Broken(f"{where}: {cause}", traceback))

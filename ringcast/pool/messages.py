@@ -177,9 +177,10 @@ class Outcomes(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Content has come."""
+    """A broadcast of content has ended; not `well` if a member has died, and the content has not come."""
 
     digest: Digest
+    well: bool
 
 
 class Left(NamedTuple):

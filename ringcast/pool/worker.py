@@ -17,10 +17,7 @@ import numpy as np
 
 from ringcast._util.safe_text import is_a
 from ringcast.bootstrap.world import adopt
-from ringcast.collectives.split import end_of_run
 from ringcast.communicator import Communicator
-from ringcast.communicator.lifetime import group_of
-from ringcast.engine.drive import drive
 from ringcast.engine.objects import APART
 from ringcast.errors import JobAborted, PeerFailed, Revoked, SharedMemoryError, blames
 from ringcast.pool import groups
@@ -117,9 +114,10 @@ class _Worker:
         del self._content[digest]
 
     def _receive(self, order: Receive) -> None:
-        members = MASTER, *order.workers
-        self._content[order.digest] = broadcast(self._comm, members, order.serial, None)
-        self._send(Received(order.digest))
+        content = broadcast(self._comm, (MASTER, *order.workers), order.serial, None)
+        if content is not None:
+            self._content[order.digest] = content
+        self._send(Received(order.digest, content is not None))
 
     def _run_all(self, order: Tasks, frames: Frames) -> None:
         kept = len(order.content)
@@ -162,7 +160,7 @@ class _Worker:
                 args, options = given
                 results.append(fn(*args, **options) if comm is None else fn(comm, *args, **options))
             if comm is not None:
-                drive(group_of(comm).endpoint, end_of_run(group_of(comm)))
+                groups.meet(comm)
         except BaseException as raised:  # of the program's function, SystemExit too: the outcome has it
             error = raised
         seconds = time.monotonic() - start
@@ -220,21 +218,24 @@ class _Worker:
 def broadcast(comm: Communicator, members: Sequence[int], serial: int, data: Any) -> Any:
     """Return the bytes that the first member gives, in memory that the members of a host share; all members call this.
 
-    Of members that die in the middle the others hear, and begin again without them. None: the first one is gone, or
-    alone.
+    None: a member has died. Others may have the bytes nevertheless.
     """
     group = groups.members_communicator(comm, members, serial)
-    while True:
+    well = False
+    try:
         try:
-            try:
-                got = group.bcast_shared(data)
-            except SharedMemoryError:  # no room, or a system without: each has its own
-                got = group.bcast(data)
+            got = group.bcast_shared(data)
+        except SharedMemoryError:  # no room, or a system without: each has its own
+            got = group.bcast(data)
+        well = True
+        return got
+    except (PeerFailed, Revoked):
+        return None
+    finally:
+        if well:
             groups.retire(group)
-            return got
-        except (PeerFailed, Revoked):
-            group.revoke()
-            group = group.shrink()
+        else:
+            groups.give_up(group, forget=True)
 
 
 def send(comm: Communicator, message: Any, frames: Frames, dest: int) -> None:

@@ -58,15 +58,17 @@ class Caller:
             UsageError: also if a request was dropped without wait.
         """
         timeout = self._check(operation, timeout)
-        dropped = self._group.endpoint.dropped
-        if dropped:
-            calls = []
-            with self._group.endpoint.gate:  # two threads do not name the same ones
-                for _ in range(len(dropped)):  # the garbage collector may drop another request at any moment
-                    calls.append(dropped.pop(0))
-            if calls:
-                raise self._not_waited_for(calls)
+        if self._group.endpoint.dropped and (calls := self._take_dropped()):
+            raise self._not_waited_for(calls)
         return timeout
+
+    def _take_dropped(self) -> list[tuple[str, Site]]:
+        """Return the calls whose requests the program has dropped since the last time."""
+        dropped, calls = self._group.endpoint.dropped, []
+        with self._group.endpoint.gate:  # two threads do not name the same ones
+            for _ in range(len(dropped)):  # the garbage collector may drop another request at any moment
+                calls.append(dropped.pop(0))
+        return calls
 
     def _not_waited_for(self, calls: Iterable[tuple[str, Site]]) -> UsageError:
         return not_waited_for(self._group.rank, calls)

@@ -220,3 +220,13 @@ def test_content_that_is_dropped_is_forgotten_by_those_who_have_it() -> None:
     model.obey()
     model.decisions.drop(b"f")
     assert model.decisions.next() == [Forget(1, b"f")]
+
+
+def test_content_that_a_broadcast_has_not_brought_is_broadcast_anew_to_those_who_lack_it() -> None:
+    model = Model(3, 1)
+    model.add((b"F",), 0, 3)
+    assert [*model.decisions.next()] == [Spread(b"F", (1, 2, 3), 1)]
+    model.decisions.received(1, b"F")
+    for worker in 2, 3:
+        model.decisions.received(worker, b"F", well=False)
+    assert [*model.decisions.next()] == [Spread(b"F", (2, 3), 2)]

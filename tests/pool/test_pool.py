@@ -100,6 +100,41 @@ def test_a_task_of_ranks_fails_as_a_whole_and_the_workers_go_on() -> None:
     assert on_threads(3, use) == expected
 
 
+def test_a_task_of_ranks_may_free_its_communicator() -> None:
+    def freed(comm: ringcast.Communicator) -> int:
+        comm.free()
+        return 1
+
+    def left(comm: ringcast.Communicator) -> int:
+        with comm:
+            return comm.allreduce(1)
+
+    def use(pool: ringcast.Pool) -> list[Any]:
+        tasks = [pool.submit(fn, ranks=2) for fn in (freed, left) * 2]
+        return [*(task.result(patience(20)) for task in tasks), pool.size]
+
+    assert on_threads(2, use) == [[1, 1], [2, 2]] * 2 + [2]
+
+
+def test_a_request_that_a_task_of_ranks_forgets_is_its_error() -> None:
+    kept = []
+
+    def dropped(comm: ringcast.Communicator) -> None:
+        if comm.rank == 0:
+            comm.irecv(1)
+
+    def left(comm: ringcast.Communicator) -> None:
+        if comm.rank == 0:
+            kept.append(comm.irecv(1))
+
+    def use(pool: ringcast.Pool) -> list[Any]:
+        errors = [pool.submit(fn, ranks=2).exception(patience(20)) for fn in (dropped, left) * 2]
+        assert all(isinstance(error, ringcast.UsageError) and "irecv" in str(error) for error in errors)
+        return pool.submit(lambda comm: comm.allreduce(1), ranks=2).result(patience(20))
+
+    assert on_threads(2, use) == [2, 2]
+
+
 def test_a_task_cannot_make_a_pool() -> None:
     error = on_threads(1, lambda pool: pool.submit(ringcast.Pool, 1).exception(patience(20)))
     assert isinstance(error, ringcast.UsageError)
