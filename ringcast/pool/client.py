@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, Protocol
 
-from ringcast.errors import RunFailed, UsageError
+from ringcast.errors import RingcastError, RunFailed, UsageError
 from ringcast.pool.decide import Digest
 from ringcast.pool.errors import PoolBroken, TaskError, WorkerDied, WorkerTraceback
 from ringcast.pool.messages import (
@@ -95,8 +97,10 @@ class Client:
         self.broken: PoolBroken | None = None
         self.workers = len(crew.hosts)  # that live
         self.ended = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="pool-results", daemon=True)
-        self._thread.start()
+        # The garbage collector may cancel a task in any thread, also in one that holds a lock of the pool.
+        self._later: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        for target, name in (self._listen, "pool-results"), (self._do_later, "pool-cancels"):
+            threading.Thread(target=target, name=name, daemon=True).start()
 
     def begin(self, initializer: Callable[[], Any] | None) -> None:
         """Have each worker call the initializer before its first task.
@@ -123,7 +127,7 @@ class Client:
         with self._lock:
             self._check()
             number = next(self._numbers)
-            future = TaskFuture(lambda: self._cancel(number))
+            future = TaskFuture(lambda: self._later.put(partial(self._cancel, number)))
             needs = {each.digest: each.data for each in (fn, *packed.content)}
             for digest, data in needs.items():
                 if self._shelf.use(digest, len(data)):
@@ -139,10 +143,24 @@ class Client:
         if self.stopping:
             raise UsageError("the pool was shut down, and takes no tasks any more; make another one")
 
+    def _do_later(self) -> None:
+        """Do with the lock, one after the other, the things that wait for no lock."""
+        while (thing := self._later.get()) is not None:
+            with self._lock, suppress(RingcastError):  # of a job that ends: the listener hears of it
+                thing()
+
     def _cancel(self, number: int) -> None:
-        with self._lock:
-            self._crew.tell(Cancel(number))
-            self._forget(number)
+        """Tell the master that a task was cancelled, and forget it; called with the lock."""
+        self._crew.tell(Cancel(number))
+        self._forget(number)
+
+    def let_go(self) -> None:
+        """Do as `stop`, soon, and wait for no lock: for finalizers."""
+        self._later.put(self._stop)
+
+    def _stop(self) -> None:
+        self.stopping = True
+        self._stop_if_done()
 
     def _forget(self, number: int) -> _Pending | None:
         """Note the end of a task, which a cancelled one may have had before; called with the lock."""
@@ -156,9 +174,8 @@ class Client:
     def stop(self, *, cancel: bool = False) -> None:
         """Take no tasks any more, and end when none is left."""
         with self._lock:
-            self.stopping = True
             tasks = [*self._pending.values()] if cancel else []
-            self._stop_if_done()
+            self._stop()
         for task in tasks:
             task.future.cancel()
 
@@ -190,6 +207,7 @@ class Client:
             self._crew.end(at_once=False)
         finally:
             self.workers = 0
+            self._later.put(None)
             self.ended.set()
 
     def _hear_all(self) -> None:

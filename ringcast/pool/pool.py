@@ -381,7 +381,7 @@ def _items(outcome: tuple[list[Any], BaseException | None]) -> Iterator[Any]:
 def _let_go(client: Client, pid: int) -> None:
     """End a pool to which nothing refers any more, when its tasks have ended."""
     if os.getpid() == pid:
-        client.stop()
+        client.let_go()
 
 
 def _at_exit() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import queue
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 import ringcast
 from ringcast.errors import RunFailed
 from ringcast.pool.client import Client, packed_function
-from ringcast.pool.messages import Cancel, Ended, Frames, Outcome, Started, Stop
+from ringcast.pool.messages import Cancel, Ended, Frames, Outcome, Started, Stop, Submit
 from ringcast.pool.packing import pack_outcome
 from support.patience import patience
 
@@ -126,3 +129,34 @@ def test_a_result_that_comes_as_the_pool_is_terminated_has_one_end() -> None:
         for number, future in enumerate(futures):
             error = future.exception(patience(20))
             assert isinstance(error, ringcast.PoolBroken) or future.result() == number
+
+
+class Collecting(Crew):
+    """Collects garbage at the third task, while the client holds its lock."""
+
+    def tell(self, message: Any, frames: Frames = ()) -> None:
+        super().tell(message, frames)
+        if isinstance(message, Submit) and message.task.number == 3:
+            gc.collect()
+
+
+class Abandoned:
+    """The results of a map, in a cycle of references."""
+
+    def __init__(self, client: Client) -> None:
+        self.itself, self.futures = self, [submit(client) for _ in range(3)]
+        weakref.finalize(self, lambda futures: [each.cancel() for each in futures], self.futures)
+        weakref.finalize(self, client.let_go)
+
+
+def test_tasks_that_are_cancelled_by_the_garbage_collector_wait_for_no_lock() -> None:
+    client = Client(Collecting())
+    Abandoned(client)
+    futures: list[Any] = []
+    program = threading.Thread(target=lambda: futures.append(submit(client)), daemon=True)
+    program.start()
+    program.join(patience(20))
+    assert len(futures) == 1
+    futures[0].cancel()
+    assert client.ended.wait(patience(20))
+    assert client.broken is None
