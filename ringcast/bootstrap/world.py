@@ -169,9 +169,11 @@ def thread_group(endpoint: Endpoint) -> Group:
     return Group(endpoint, WORLD, NETWORKS["threads"], deterministic=worker.deterministic())
 
 
-def adopt(communicator: Communicator | None) -> None:
-    """Let `init` return this communicator in this thread, which is a rank, or no longer one (None)."""
+def adopt(communicator: Communicator | None) -> Communicator | None:
+    """Let `init` return this communicator in this thread, which is a rank, or no longer one (None); return the last."""
+    before: Communicator | None = getattr(_ranks, "communicator", None)
     _ranks.communicator = communicator
+    return before
 
 
 def whoami() -> tuple[int, WorkerConfig]:

@@ -136,11 +136,11 @@ class _Worker:
         kept = len(order.content)
         self._content |= zip(order.content, frames[:kept], strict=True)
         comm = groups.members_communicator(self._comm, order.workers, order.serial)
-        adopt(comm)
+        before = adopt(comm)
         try:
             self._run(order.task, frames[kept:], comm)
         finally:
-            adopt(None)
+            adopt(before)
         self._flush()
 
     def _run(self, facts: TaskFacts, frames: Frames, comm: Communicator | None) -> None:

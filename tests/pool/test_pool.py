@@ -116,6 +116,16 @@ def test_a_task_of_ranks_may_free_its_communicator() -> None:
     assert on_threads(2, use) == [[1, 1], [2, 2]] * 2 + [2]
 
 
+def test_after_a_task_of_ranks_init_returns_the_communicator_of_before() -> None:
+    def work(comm: ringcast.Communicator) -> bool:
+        with ringcast.Pool(comm) as pool:
+            if pool is not None:
+                assert pool.submit(lambda part: ringcast.init() is part, ranks=2).result(patience(20)) == [True, True]
+        return ringcast.init() is comm
+
+    assert ringcast.run(work, 3, backend="threads") == [True] * 3
+
+
 def test_a_request_that_a_task_of_ranks_forgets_is_its_error() -> None:
     kept = []
 
