@@ -4,12 +4,12 @@ Tasks are given in the order in which they came. The rules:
 
 1. A worker that has nothing to do gets the first waiting task. While tasks of a function are quick, a worker gets some
    ahead, expected to take AHEAD seconds together: so it need not wait for each, and several travel in one message.
-2. What a task refers to (its function, large arguments) reaches a worker before the task, and once. Small content
+2. The content of a task (its function, large arguments) reaches a worker before the task, and once. Small content
    travels with the task; large content by one broadcast to all idle workers that lack it.
 3. A task that asks for k ranks waits until k workers are idle. Tasks behind it wait too, so that it gets its turn.
 4. Of a worker that has died, all tasks that it had are given to others, at the front of the queue. Each has lost an
    attempt, as any may have been the cause; they then run one at a time, so that only the cause loses another one. After
-   `retries` further attempts a task has failed. Without retries no task is given ahead: what has not begun is not lost.
+   `retries` further attempts a task has failed. Without retries no task is given ahead: a death loses one task only.
 5. A task of k ranks has failed in an attempt as soon as one of them has died. It runs again when the others are idle.
 """
 
@@ -28,7 +28,7 @@ Digest: TypeAlias = bytes
 
 
 class Task(NamedTuple):
-    """A task: what it refers to, its function first; the bytes that travel with it; how many ranks it asks for.
+    """A task: the content that it needs, its function first; the bytes that travel with it; how many ranks it asks for.
 
     `ranks` of 0: it runs on one worker, and gets no communicator.
     """
@@ -56,7 +56,7 @@ class Run(NamedTuple):
 
 
 class Together(NamedTuple):
-    """Let these workers run a task on a communicator of their own; `content` is what some of them lack."""
+    """Let these workers run a task on a communicator of their own; some of them lack `content`."""
 
     number: int
     workers: tuple[int, ...]
@@ -300,7 +300,7 @@ class Decisions:
         self._actions.append(Together(task.number, workers, self._serial, tuple(content)))
 
     def _spread(self, task: Task, lacking: list[int]) -> None:
-        """Broadcast what a task needs to all idle workers that lack it: that takes no longer than to one of them."""
+        """Broadcast content of a task to all idle workers that lack it: that takes no longer than to one of them."""
         digest = self._large(task, lacking[0])[0]
         workers = tuple(each for each in lacking if digest in self._large(task, each))
         for worker in workers:

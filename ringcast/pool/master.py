@@ -1,4 +1,4 @@
-"""The master of a pool: it carries out what `decide` says, over a communicator whose other ranks are the workers.
+"""The master of a pool: it carries out `Decisions`, over a communicator whose other ranks are the workers.
 
 Messages to the caller are put into a queue. Any thread may `take` a message of the caller; one thread of its own
 serves the workers, another one takes part in broadcasts, which may take long: the others go on meanwhile.
@@ -104,7 +104,7 @@ class Master:
                 self._stop()
 
     def join(self) -> None:
-        """Wait until the threads have ended, after Stop; all workers get what was sent to them, if they live."""
+        """Wait until the threads have ended, after Stop; workers that live get all messages before."""
         for thread in self._threads:
             thread.join()
         for request in itertools.chain.from_iterable(self._unsent.values()):

@@ -154,7 +154,7 @@ class Receive(NamedTuple):
 class Outcome(NamedTuple):
     """The outcome of a task on one rank; its frames are a pickle of the list of its results, and of the exception.
 
-    `ok`: there is no exception. `part`: what does not travel, so that there are no frames. `lost`: the rank of the job
+    `ok`: there is no exception. `part`: it does not travel, so that there are no frames. `lost`: the rank of the job
     whose death the exception tells of.
     """
 
@@ -184,7 +184,7 @@ class Received(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The worker has done what it was sent before Stop, and leaves."""
+    """The worker has done all that came before Stop, and leaves."""
 
 
 class Refused(NamedTuple):

@@ -1,11 +1,11 @@
-"""Functions, arguments and results as bytes; what recurs is named by a digest, and travels once.
+"""Functions, arguments and results as bytes; content that recurs is named by a digest, and travels once.
 
 A function is content with all that it refers to (its closure, the object of a method): pickled and named anew in each
 call, so that workers have it as it is now. Of arguments, contiguous buffers of LARGE bytes and more are content from
 the second time that they come; before, and all the rest, they travel with the task.
 
-Plain pickle is used where it does: it takes a tenth of the time of cloudpickle. What belongs to `__main__` travels as a
-value, as workers have another one.
+Plain pickle is used where it does: it takes a tenth of the time of cloudpickle. Objects of `__main__` travel as
+values, as workers have another one.
 """
 
 from __future__ import annotations

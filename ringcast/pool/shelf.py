@@ -12,7 +12,7 @@ MOST_BYTES = 256 << 20  # of all of these together
 
 
 class Shelf:
-    """Sizes and users of the content; pure. What no task needs goes first that was needed the longest time ago."""
+    """Sizes and users of the content; pure. Content that no task needs goes in the order of its last use."""
 
     def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
