@@ -23,6 +23,7 @@ from ringcast._util import socket_path
 from ringcast._util.streams import flush, write_text
 from ringcast.bootstrap.launched import failure, read_report
 from ringcast.bootstrap.run import SHARED, TAIL
+from ringcast.config.worker import allocated_hosts
 from ringcast.errors import RunFailed, UsageError
 from ringcast.monitoring import jobs
 from ringcast.net.hostlist import Host, is_own
@@ -197,9 +198,10 @@ def with_master(hosts: Sequence[Host]) -> list[Host]:
 
 
 def _where(hosts: Sequence[Host]) -> list[str]:
-    """Return the launcher's options that place the ranks."""
+    """Return the launcher's options that place the ranks; without a name they are on this machine."""
     if not hosts[0].name:
-        return ["-n", str(hosts[0].slots)]
+        # Within an allocation of Slurm the launcher would take its nodes.
+        return ["-H", f"localhost:{hosts[0].slots}"] if allocated_hosts() else ["-n", str(hosts[0].slots)]
     named = (f"{f'[{host.name}]' if ':' in host.name else host.name}:{host.slots}" for host in hosts)
     return ["-H", ",".join(named)]
 

@@ -233,6 +233,14 @@ def test_workers_are_processes() -> None:
 
 
 @pytest.mark.live
+def test_workers_of_a_number_are_on_this_machine_within_an_allocation_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "elsewhere[1-2]")
+    with ringcast.Pool(1) as pool:
+        assert pool.submit(os.uname).result(patience(20)).nodename == os.uname().nodename
+
+
+@pytest.mark.live
 def test_large_arrays_are_in_memory_that_the_workers_of_a_host_share(pool: ringcast.Pool) -> None:
     array = np.random.default_rng(1).random(1 << 17)
 
