@@ -125,8 +125,10 @@ def _connected(comm: Communicator, collective: Any, address: dict[str, Any], cut
         yield
     except BaseException:
         # The first error counts, and not that the tracker may be gone by now.
-        with suppress(Exception), xgboost.config_context(verbosity=0), cut.soon():
-            collective.finalize()
+        with xgboost.config_context(verbosity=0), cut.soon():
+            for _ in range(2):  # XGBoost keeps its state where its first try was cut
+                with suppress(Exception):
+                    collective.finalize()
         raise
     collective.finalize()
     comm.barrier()  # the tracker lasts until all have left

@@ -27,7 +27,8 @@ from ringcast.control.client import ControlClient
 from ringcast.wire.control_messages import Abort, Bye, Failed, Notice, Revoke
 
 Socket = tuple[int, str]  # a descriptor, and the name that Linux has for the socket
-WHILE = 0.1  # seconds, in which the other library acts on what it has, or takes its leave
+WHILE = 0.1  # seconds in which the other library acts on what it has
+LEAVE = 1.0  # seconds in which it leaves its network, where no rank has failed
 
 
 class Cut:
@@ -64,7 +65,7 @@ class Cut:
 
     @contextmanager
     def soon(self) -> Iterator[None]:
-        """Cut the other library's sockets if this context lasts longer than a while, and again until it ends."""
+        """Cut the other library's sockets if this context lasts longer than a leave, and again until it ends."""
         over = threading.Event()
         thread = threading.Thread(target=self._again, args=(over,), name="ringcast-cut", daemon=True)
         thread.start()
@@ -75,7 +76,7 @@ class Cut:
             thread.join()
 
     def _again(self, over: threading.Event) -> None:
-        while not over.wait(WHILE):
+        while not over.wait(WHILE if self.heard.is_set() else LEAVE):
             self._cut(socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
