@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ of_ray = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     needs.package("ray")
-    hook = {"worker_process_setup_hook": "ringcast.ray.register"}
+    hook = {"worker_process_setup_hook": "ringcast.ray.register", "py_executable": shlex.quote(sys.executable)}
     with ray_clusters.cluster(4, runtime_env=hook, namespace="tests") as started:
         import ray
 

@@ -39,6 +39,7 @@ PAGES += [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "configs/README.md"]
 ARCHITECTURE, WALKS = ROOT / "ARCHITECTURE.md", ROOT / "docs/understand/walks.md"
 DECISIONS = sorted(path for path in (ROOT / "docs/decisions").glob("*.md") if path.name != "index.md")
 RAY = ROOT / "docs/use/ray.md"
+PROGRAMS = Path(sys.executable).parent
 SHARED = ("examples", "docs", "pyproject.toml")  # what commands find in their directory
 
 
@@ -84,9 +85,9 @@ def programs() -> list[object]:
     return [pytest.param(page, id=path_of(page)) for page in sorted(pages)]
 
 
-def run(command: list[str], folder: Path) -> str:
+def run(command: list[str], folder: Path, programs: Path = PROGRAMS) -> str:
     """Return what the command prints on its standard output; a failure shows all that it said."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RINGCAST_", "PYTHON"))}
     done = subprocess.run(
         command,
@@ -149,14 +150,14 @@ def test_every_command_runs_and_prints_what_the_page_shows(block: Block, folder:
     if any(re.search(r"^import torch$", file.text, re.MULTILINE) for file in blocks_of(block.page)):
         needs.package("torch")
     script, expected = prepared(block, folder)
-    with on_ray() if block.page == RAY else nullcontext():
-        check(run(["bash", "-euo", "pipefail", "-c", script], folder), expected)
+    with on_ray() if block.page == RAY else nullcontext(PROGRAMS) as programs:
+        check(run(["bash", "-euo", "pipefail", "-c", script], folder, programs), expected)
 
 
 @contextmanager
-def on_ray() -> Iterator[None]:
-    with ray_clusters.place(), ray_clusters.alone():
-        yield
+def on_ray() -> Iterator[Path]:
+    with ray_clusters.place() as folder, ray_clusters.alone():
+        yield Path(folder, "environment/bin")
 
 
 @pytest.fixture(scope="module")

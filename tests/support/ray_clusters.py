@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +32,10 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def place(*paths: Path) -> Iterator[str]:
-    """Let clusters that start meanwhile keep their files in a folder, which is yielded, and find modules in `paths`."""
+    """Let clusters that start meanwhile keep their files in a folder, which is yielded, and find modules in `paths`.
+
+    The folder links to this Python's environment: Ray starts workers by a shell that splits the path of Python.
+    """
     needs.package("ray")
     # Ray's own folder has sockets, whose names must be short.
     with (
@@ -43,6 +47,7 @@ def place(*paths: Path) -> Iterator[str]:
         places = [*map(str, paths), str(TESTS), os.environ.get("PYTHONPATH", "")]
         patch.setenv("PYTHONPATH", os.pathsep.join(places))
         Path(folder, "token").write_text(TOKEN)
+        Path(folder, "environment").symlink_to(sys.prefix)
         yield folder
 
 
