@@ -240,7 +240,7 @@ def _late(store: Store, rank: int, size: int, timeout: float) -> bytes:
 
 
 def _missing(store: Store, among: Sequence[int]) -> list[int]:
-    """Return those of these ranks that have not come."""
+    """Return the ranks among these that have not come."""
     missing = []
     for each in among:
         try:

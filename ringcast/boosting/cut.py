@@ -1,10 +1,10 @@
 """Connections of another library in this process, which are cut when a rank of a communicator fails.
 
 A call of XGBoost that waits for another rank hears nothing of ringcast, and may wait for minutes for a rank that is
-gone. Linux lists the sockets of this process: XGBoost's are those that are new after XGBoost has connected its ranks,
-and those of which one end is the address of its tracker. Others, of the program or of ringcast, are not cut, except one
-that another thread opens in the time in which XGBoost connects, if a rank fails in that time. A socket that is shut
-down ends the wait for it at once, by an error.
+gone. Linux lists the sockets of this process: a socket is XGBoost's if it is new after XGBoost has connected its ranks,
+or if one end of it has the address of the tracker. Others, of the program or of ringcast, are not cut, except one that
+another thread opens while XGBoost connects, if a rank fails in that time. A socket that is shut down ends the wait for
+it at once, by an error.
 
 Reading is shut down first, so that a call that sends and then receives ends where it waits. XGBoost 3.2 has a race: a
 thread of its own sends and receives, and if one of the two fails before the call has asked for the other one, the call
@@ -36,7 +36,7 @@ class Cut:
 
     Attributes:
         heard: set when a rank of the communicator has failed or left, or the communicator was given up.
-        tracker: address and port of the tracker; its sockets are cut, and those that are connected to it.
+        tracker: address and port of the tracker; its sockets are cut, and all sockets that are connected to it.
     """
 
     def __init__(self, comm: Communicator, control: ControlClient) -> None:
@@ -52,7 +52,7 @@ class Cut:
 
     @contextmanager
     def connecting(self) -> Iterator[None]:
-        """Take the sockets that are new after this context, and have a peer, for those of the other library."""
+        """Note the sockets with a peer that are new after this context: they belong to the other library."""
         before = sockets()
         with self._lock:
             self._before = before

@@ -120,7 +120,7 @@ class Master:
             self._comm.send((Stop(), []), self._comm.rank)  # ends the wait for results
 
     def _carry_out(self) -> None:
-        """Do the actions that are due, and those that deaths bring about meanwhile; called with the lock."""
+        """Do the actions that are due, and further ones after deaths meanwhile; called with the lock."""
         while actions := self._decisions.next():
             for action in actions:
                 if self._concerns_the_living(action):
