@@ -61,7 +61,8 @@ def test_no_hosts_get_nothing(place: Path) -> None:
 @pytest.mark.parametrize("silent", ["exec sleep 1000", "echo ringcast-place=/x python; exec sleep 1000"])
 def test_a_host_that_stays_silent_is_named(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it gets the files, and while it should take them; the other host's are removed."""
-    monkeypatch.setenv("RINGCAST_START_TIMEOUT", str(patience(2)))
+    limit = patience(2)
+    monkeypatch.setenv("RINGCAST_START_TIMEOUT", str(limit))
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
@@ -71,7 +72,7 @@ def test_a_host_that_stays_silent_is_named(silent: str, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(subprocess, "Popen", start)
     found = reasons(["h1", "h2"], agent(f'[ "$1" = h1 ] && {{ {silent}; }}\n{RUN}'))
-    assert found == {"h1": f"it did not answer for {patience(2):g} s (RINGCAST_START_TIMEOUT allows more)"}
+    assert found == {"h1": f"it did not answer for {limit:g} s (RINGCAST_START_TIMEOUT allows more)"}
     assert all(process.returncode is not None for process in started)
 
 
