@@ -93,7 +93,7 @@ $(COMPILED): ringcast/protocol/_lane.c hatch_build.py | .venv/installed-test
 # torch comes with libraries for GPUs. Dask and Ray, in whose clusters some tests run, are large too, as are moto, the store that
 # others read from, and scipy, which LightGBM and XGBoost need.
 .venv/installed-live: .venv/installed-docs
-	$(INSTALL) -e '.[dask,ray,torch]' --group stores --group boosting --group pools
+	$(INSTALL) -e '.[dask,ray,torch]' --group stores --group boosting --group pools --group suites
 	touch $@
 
 .venv/installed-docs: .venv/installed-test
