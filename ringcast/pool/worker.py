@@ -1,6 +1,6 @@
 """A worker of a pool: it runs the tasks that the master sends, one after the other, and sends their outcomes.
 
-Tasks that come together are quick ones. Their outcomes travel together too, but for one that has waited FLUSH seconds.
+Tasks that come together are expected to be quick. Each outcome is sent at once: the next task may take long.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from ringcast.pool.packing import load_function, pack_outcome, travels, unpack
 from ringcast.wire.error_text import in_a_line, text_of
 
 MASTER = 0
-FLUSH = 0.002  # seconds
 CONSEQUENCES = (PeerFailed, Revoked, JobAborted)  # errors that another rank's error brings about
 _this = threading.local()  # `serves`: whether this thread is a worker, or that of the process that was forked
 
@@ -123,14 +122,9 @@ class _Worker:
         kept = len(order.content)
         self._content |= zip(order.content, frames[:kept], strict=True)
         rest = iter(frames[kept:])
-        sent = time.monotonic()
         for facts, count in zip(order.tasks, order.frames, strict=True):
             self._run(facts, [*islice(rest, count)], None)
-            now = time.monotonic()
-            if now - sent > FLUSH:
-                self._flush()
-                sent = now
-        self._flush()
+            self._flush()
 
     def _run_with_others(self, order: Group, frames: Frames) -> None:
         kept = len(order.content)
