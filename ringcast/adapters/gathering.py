@@ -1,8 +1,8 @@
 """Let ranks find a fresh part of a store that outlives their group, where an earlier one of that name may have died.
 
 Rank 0 writes a call, a random number. Each other rank that sees a new call answers it, with a random number of its own.
-Rank 0 confirms the answers that it has taken, and a rank goes on where its own is among them: so what dead processes
-have left is never taken for a living rank.
+Rank 0 confirms the answers that it has taken, and a rank goes on where its own is among them. So an answer that a dead
+process has left is never taken for a living rank.
 """
 
 from __future__ import annotations

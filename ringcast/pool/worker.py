@@ -71,8 +71,6 @@ class _Worker:
         self._comm = comm
         self._content: dict[Digest, Any] = {}  # bytes
         self._functions: dict[Digest, Any] = {}  # made of the content
-        self._outcomes: list[Outcome] = []  # that have not been sent
-        self._frames: list[Any] = []  # of these
         self._gave_up = False  # a communicator
         self._refused = False  # the initializer raised
 
@@ -123,8 +121,7 @@ class _Worker:
         self._content |= zip(order.content, frames[:kept], strict=True)
         rest = iter(frames[kept:])
         for facts, count in zip(order.tasks, order.frames, strict=True):
-            self._run(facts, [*islice(rest, count)], None)
-            self._flush()
+            self._send_outcome(*self._run(facts, [*islice(rest, count)], None))
 
     def _run_with_others(self, order: Group, frames: Frames) -> None:
         kept = len(order.content)
@@ -132,13 +129,13 @@ class _Worker:
         comm = groups.members_communicator(self._comm, order.workers, order.serial)
         before = adopt(comm)
         try:
-            self._run(order.task, frames[kept:], comm)
+            outcome = self._run(order.task, frames[kept:], comm)
         finally:
             adopt(before)
-        self._flush()
+        self._send_outcome(*outcome)
 
-    def _run(self, facts: TaskFacts, frames: Frames, comm: Communicator | None) -> None:
-        """Run a task, with a communicator if it asks for one, and keep the outcome for `_flush`."""
+    def _run(self, facts: TaskFacts, frames: Frames, comm: Communicator | None) -> tuple[Outcome, Frames]:
+        """Run a task, with a communicator if it asks for one, and return its outcome."""
         results: list[Any] = []
         error, part = None, Part.function
         start = time.monotonic()
@@ -160,7 +157,7 @@ class _Worker:
         seconds = time.monotonic() - start
         if comm is not None:
             self._end_group(comm, error is None)
-        self._keep(facts.number, seconds, results, error, part)
+        return self._outcome(facts.number, seconds, results, error, part)
 
     def _end_group(self, comm: Communicator, well: bool) -> None:
         if well:
@@ -174,10 +171,10 @@ class _Worker:
             self._functions[digest] = load_function(memoryview(self._content[digest]))
         return self._functions[digest]  # type: ignore[no-any-return]
 
-    def _keep(
+    def _outcome(
         self, number: int, seconds: float, results: Sequence[Any], error: BaseException | None, part: Part
-    ) -> None:
-        """Keep an outcome; `part` is the part of the task in which `error` was raised."""
+    ) -> tuple[Outcome, Frames]:
+        """Return an outcome with its frames; `part` is the part of the task in which `error` was raised."""
         rank, facts = self._comm.rank, dict[str, Any]()
         frames: list[Any] = []
         if error is not None:
@@ -195,18 +192,14 @@ class _Worker:
             except BaseException as refused:  # of the program's classes
                 facts = {"part": Part.result, "cause": in_a_line(refused), "traceback": ""}
                 error = refused
-        self._outcomes.append(Outcome(number, rank, seconds, len(frames), error is None, **facts))
-        self._frames += frames
+        return Outcome(number, rank, seconds, len(frames), error is None, **facts), frames
 
-    def _flush(self) -> None:
-        """Send the outcomes, after the output of their tasks."""
+    def _send_outcome(self, outcome: Outcome, frames: Frames) -> None:
+        """Send an outcome, after the output of its task."""
         for stream in sys.stdout, sys.stderr:
             with suppress(OSError, ValueError, AttributeError):  # the function may have closed them
                 stream.flush()
-        outcomes, frames = tuple(self._outcomes), self._frames
-        self._outcomes, self._frames = [], []
-        if outcomes:
-            self._send(Outcomes(outcomes), frames)
+        self._send(Outcomes((outcome,)), frames)
 
 
 def broadcast(comm: Communicator, members: Sequence[int], serial: int, data: Any) -> Any:
