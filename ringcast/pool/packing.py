@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from ringcast.bootstrap.cluster.call import SourcePickler
+from ringcast.bootstrap.cluster.call import SourcePickler, keeps_large
 from ringcast.engine.objects import apart, in_one
 from ringcast.pool.decide import Digest
 
@@ -66,32 +66,16 @@ def pickled(value: Any) -> Pickled:
     if not cloudpickle.list_registry_pickle_by_value():
         buffers: list[memoryview] = []
         try:
-            body = pickle.dumps(value, 5, buffer_callback=_beside(buffers))
+            body = pickle.dumps(value, 5, buffer_callback=keeps_large(buffers, APART))
         except (pickle.PicklingError, AttributeError, TypeError):
             body = _MAIN  # another attempt, without this error as its context
         if _MAIN not in body:
             return Pickled(body, buffers, {})
     buffers = []
     with io.BytesIO() as file:
-        pickler = SourcePickler(file, protocol=5, buffer_callback=_beside(buffers))
+        pickler = SourcePickler(file, protocol=5, buffer_callback=keeps_large(buffers, APART))
         pickler.dump(value)
         return Pickled(file.getvalue(), buffers, pickler.sources)
-
-
-def _beside(buffers: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]:
-    """Return a function for pickle, which puts large buffers into a list, and leaves others to pickle."""
-
-    def keep(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # it is not contiguous
-            return True
-        if raw.nbytes < APART:
-            return True
-        buffers.append(raw)
-        return False
-
-    return keep
 
 
 def function_content(fn: Any) -> Content:

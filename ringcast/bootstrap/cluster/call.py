@@ -68,7 +68,7 @@ def packed(fn: Any, args: Any) -> Call:
     """
     buffers: list[memoryview] = []
     with io.BytesIO() as file:
-        pickler = SourcePickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=_keeps_large(buffers))
+        pickler = SourcePickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=keeps_large(buffers, SHARED))
         pickler.dump((fn, args))
         pickled = file.getvalue()
     spans: list[Span] = []
@@ -93,15 +93,15 @@ def unpacked(body: bytes, memory: int | None) -> tuple[Any, Any]:
             os.close(memory)
 
 
-def _keeps_large(buffers: list[memoryview]) -> Any:
-    """Return a function for pickle that keeps large buffers; pickle takes all others into its stream."""
+def keeps_large(buffers: list[memoryview], least: int) -> Any:
+    """Return a function for pickle that keeps buffers of `least` bytes or more; pickle takes the others into itself."""
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
         try:
             raw = buffer.raw()
         except BufferError:  # it is not contiguous
             return True
-        if raw.nbytes < SHARED:
+        if raw.nbytes < least:
             return True
         buffers.append(raw)
         return False
