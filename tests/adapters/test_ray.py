@@ -31,7 +31,11 @@ of_ray = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     needs.package("ray")
-    hook = {"worker_process_setup_hook": "ringcast.ray.register", "py_executable": shlex.quote(sys.executable)}
+    hook = {
+        "worker_process_setup_hook": "ringcast.ray.register",
+        "py_executable": shlex.quote(sys.executable),
+        "env_vars": {"RINGCAST_START_TIMEOUT": "200"},  # Ray has needed over a minute to start an actor
+    }
     with ray_clusters.cluster(4, runtime_env=hook, namespace="tests") as started:
         import ray
 
@@ -330,11 +334,9 @@ class TestErrors:
         from support.programs.ray_ranks import errors_of
 
         def work(rank: int) -> None:
-            os.environ["RINGCAST_START_TIMEOUT"] = "1"
-            try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("RINGCAST_START_TIMEOUT", "1")
                 begin(rank, "too small", SIZE + 1)
-            finally:
-                del os.environ["RINGCAST_START_TIMEOUT"]
 
         for error, _ in errors_of(processes, work):
             assert isinstance(error, RendezvousError)
