@@ -23,8 +23,9 @@ def network(comm: Communicator) -> Iterator[dict[str, Any]]:
     are made in it. Each rank has rows of its own, and all ranks have the same columns. All ranks get the same model,
     bit for bit the one of LightGBM's own network.
 
-    Cost: once, the one of `dup`, `allgather` and `free`. In training an `alltoall` and an `allgatherv` for each split:
-    of m bytes of a histogram each rank sends m(p-1)/p.
+    Cost: once, the one of `dup`, `free` and two of `allgather`. In training an exchange and an `allgather` for each
+    split: of m bytes of a histogram each rank sends m(p-1)/p, and where ranks share no memory only those of bins that
+    are not empty.
 
     Args:
         comm: its `timeout` holds for each call.

@@ -8,25 +8,22 @@ own. Until then it works on data that cannot harm it. Signatures: LightGBM's inc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import CFUNCTYPE, POINTER, c_char, c_int, c_int32, c_void_p, memmove, memset
-from functools import lru_cache
+from ctypes import CFUNCTYPE, c_int, c_int32, c_size_t, c_void_p, memmove, memset, string_at
 from itertools import accumulate
-from typing import Any
+from struct import unpack
+from typing import TypeVar
 
-import numpy as np
-
-from ringcast.boosting.order import RING_FROM, merges
+from ringcast.boosting.exchanges import SPARSE_FROM, Gather, SparseSum, Sum, WholeSum, memory, shares_memory
+from ringcast.boosting.sparse import WORDS
 from ringcast.communicator import Communicator
 from ringcast.errors import UsageError
-from ringcast.ops import Array
 
-ReduceScatter = CFUNCTYPE(
-    None, c_void_p, c_int32, c_int, POINTER(c_int32), POINTER(c_int32), c_int, c_void_p, c_int32, POINTER(c_void_p)
-)
-Allgather = CFUNCTYPE(None, c_void_p, c_int32, POINTER(c_int32), POINTER(c_int32), c_int, c_void_p, c_int32)
-Reducer = CFUNCTYPE(None, c_void_p, c_void_p, c_int, c_int32)  # source, target, bytes of an item, bytes of all
+# Lists and reducer are read at their addresses: ctypes takes longer to make pointers than a call takes otherwise.
+ReduceScatter = CFUNCTYPE(None, c_void_p, c_int32, c_int, c_void_p, c_void_p, c_int, c_void_p, c_int32, c_void_p)
+Allgather = CFUNCTYPE(None, c_void_p, c_int32, c_void_p, c_void_p, c_int, c_void_p, c_int32)
 
-ALIGN = 64  # bytes: rows begin at multiples of it
+KNOWN = 16  # calls that are kept, with memory for all blocks of each
+Call = TypeVar("Call", Gather, Sum)
 
 
 class Functions:
@@ -39,64 +36,43 @@ class Functions:
     """
 
     def __init__(self, comm: Communicator, give_up: Callable[[], object]) -> None:
-        """`give_up` takes LightGBM's network away; it is called at the first error."""
+        """`give_up` takes LightGBM's network away; it is called at the first error. Collective."""
         self.error: BaseException | None = None
         self._comm, self._give_up = comm, give_up
-        self._rows = self._came = np.empty((comm.size, 0), np.uint8)
-        self._begin = 0  # address of what came
-        self._reducers: dict[int, Any] = {}
+        self._near = shares_memory(comm)
+        self._length = 4 * comm.size  # bytes of a list of starts or lengths
+        self._gathers: dict[object, Gather] = {}
+        self._sums: dict[object, Sum] = {}
         self.reduce_scatter, self.allgather = ReduceScatter(self._reduce_scatter), Allgather(self._allgather)
 
-    def _allgather(self, data: int, _: int, starts: Any, lengths: Any, __: int, out: int, total: int) -> None:
-        counts: list[int] = lengths[: self._comm.size]
+    def _allgather(self, data: int, _: int, starts: int, lengths: int, __: int, out: int, total: int) -> None:
         try:
-            first = starts[self._comm.rank]
-            check(starts[: self._comm.size], counts)
-            result = memory(out, sum(counts))
-            memmove(out + first, data, counts[self._comm.rank])  # LightGBM has its data at the begin of `out`, too
-            self._comm.allgatherv(result[first : first + counts[self._comm.rank]], counts, out=result)
+            key = data, out, string_at(starts, self._length), string_at(lengths, self._length)
+            if (call := self._gathers.get(key)) is None:
+                checked = check(int32s(key[2]), int32s(key[3]))
+                call = keep(self._gathers, key, Gather(self._comm, data, checked, out))
+            call.make()
         except BaseException as error:
             self._failed(error)
-            pretend_gathered(data, counts, self._comm.rank, out, total)
+            pretend_gathered(data, self._at(lengths), self._comm.rank, out, total)
 
     def _reduce_scatter(
-        self, data: int, nbytes: int, itemsize: int, starts: Any, lengths: Any, _: int, out: int, __: int, reducer: Any
+        self, data: int, nbytes: int, itemsize: int, starts: int, lengths: int, _: int, out: int, __: int, reducer: int
     ) -> None:
-        rank, size = self._comm.rank, self._comm.size
-        counts: list[int] = lengths[:size]
         try:
-            check(starts[:size], counts)
-            rows = self._in_rows(memory(data, nbytes), counts)
-            self._comm.alltoall(rows, out=self._came)
-            self._fold(rows.shape[1], counts[rank], itemsize, nbytes, reducer[0], out)
+            key = data, nbytes, itemsize, out, string_at(starts, self._length), string_at(lengths, self._length)
+            if (call := self._sums.get(key)) is None:
+                checked = check(int32s(key[4]), int32s(key[5]))
+                form = WholeSum if self._near or nbytes < SPARSE_FROM or itemsize not in WORDS else SparseSum
+                call = keep(self._sums, key, form(self._comm, data, nbytes, itemsize, checked, out))
+            call.make(c_size_t.from_address(reducer).value)
         except BaseException as error:
             self._failed(error)
-            memmove(out, data + starts[rank], counts[rank])  # as if the other ranks had nothing
+            rank = self._comm.rank
+            memmove(out, data + self._at(starts)[rank], self._at(lengths)[rank])  # as if the others had nothing
 
-    def _in_rows(self, data: Array, counts: Sequence[int]) -> Array:
-        """Return the blocks as rows of one length: such calls are alike, and the communicator predicts them."""
-        longest = max(counts)
-        width = -(-longest // ALIGN) * ALIGN
-        if self._rows.shape[1] != width:
-            self._rows, self._came = (np.empty((len(counts), width), np.uint8) for _ in range(2))
-            self._begin = self._came.ctypes.data
-        if min(counts) == width:
-            return data.reshape(len(counts), width)
-        first = 0
-        for row, count in zip(self._rows, counts, strict=True):
-            row[:count] = data[first : first + count]
-            first += count
-        return self._rows
-
-    def _fold(self, width: int, count: int, itemsize: int, nbytes: int, reducer: int, out: int) -> None:
-        """Combine the parts of this rank's block, by LightGBM's function and in its order, and put the result out."""
-        combine = self._reducers.get(reducer) or self._reducers.setdefault(reducer, Reducer(reducer))
-        begin = self._begin
-        order, last = merges(self._comm.size, self._comm.rank, min(nbytes, RING_FROM))
-        if count:
-            for source, target in order:
-                combine(begin + source * width, begin + target * width, itemsize, count)
-        memmove(out, begin + last * width, count)
+    def _at(self, address: int) -> list[int]:
+        return int32s(string_at(address, self._length))
 
     def _failed(self, error: BaseException) -> None:
         if self.error is None:
@@ -104,16 +80,24 @@ class Functions:
             self._give_up()
 
 
-@lru_cache(64)  # LightGBM uses the same memory for most calls, and to describe it takes a tenth of a small one
-def memory(address: int, nbytes: int) -> Array:
-    """Return so many bytes at an address, for the time of a call."""
-    return np.frombuffer(memoryview((c_char * nbytes).from_address(address)), np.uint8)
+def keep(known: dict[object, Call], key: object, call: Call) -> Call:
+    """Keep a call under a key; of many, the ones that were made last."""
+    if len(known) >= KNOWN:
+        known.clear()
+    known[key] = call
+    return call
 
 
-def check(starts: Sequence[int], counts: Sequence[int]) -> None:
-    """Refuse blocks that are not one after the other."""
+def int32s(data: bytes) -> list[int]:
+    """Return a list of LightGBM's lengths."""
+    return [*unpack(f"{len(data) // 4}i", data)]
+
+
+def check(starts: Sequence[int], counts: Sequence[int]) -> Sequence[int]:
+    """Return the lengths of blocks; refuse blocks that are not one after the other."""
     if starts != [0, *accumulate(counts[:-1])]:
         raise UsageError(f"LightGBM passes blocks that do not follow each other: starts {starts}, lengths {counts}")
+    return counts
 
 
 def pretend_gathered(data: int, counts: Sequence[int], rank: int, out: int, total: int) -> None:

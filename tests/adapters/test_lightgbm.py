@@ -25,9 +25,9 @@ def _lightgbm() -> None:
     needs.package("lightgbm")
 
 
-def launch(n: int, program: str | Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def launch(n: int, program: str | Path, *arguments: str, transport: str = "auto") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*LAUNCH, "-n", str(n), str(program), *arguments],
+        [*LAUNCH, "-n", str(n), "--transport", transport, str(program), *arguments],
         capture_output=True,
         text=True,
         timeout=patience(60),
@@ -35,8 +35,8 @@ def launch(n: int, program: str | Path, *arguments: str, **environment: str) -> 
     )
 
 
-def check_models(n: int, parameters: dict[str, Any]) -> None:
-    done = launch(n, SUPPORT / "programs/boosted.py", json.dumps(parameters))
+def check_models(n: int, parameters: dict[str, Any], transport: str = "auto") -> None:
+    done = launch(n, SUPPORT / "programs/boosted.py", json.dumps(parameters), transport=transport)
     assert done.returncode == 0, done.stderr
     models = json.loads(done.stdout.splitlines()[-1])
     assert len({model for both in models for model in both}) == 1, models
@@ -47,6 +47,12 @@ def check_models(n: int, parameters: dict[str, Any]) -> None:
 @pytest.mark.parametrize("gradients", [FLOAT, QUANTIZED], ids=["float", "quantized"])
 def test_the_model_is_the_one_of_its_own_sockets(n: int, gradients: dict[str, Any]) -> None:
     check_models(n, SMALL | gradients)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("gradients", [FLOAT, QUANTIZED], ids=["float", "quantized"])
+def test_it_is_so_where_ranks_share_no_memory(gradients: dict[str, Any]) -> None:
+    check_models(3, SMALL | {"columns": 40} | gradients, "sockets")
 
 
 KINDS = {
@@ -65,6 +71,14 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_model_is_the_one_of_its_own_sockets(n: int, gradients: dict[str, Any], kind: str) -> None:
     check_models(n, SMALL | gradients | KINDS[kind])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.parametrize("gradients", [FLOAT, QUANTIZED], ids=["float", "quantized"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_model_is_so_where_ranks_share_no_memory(n: int, gradients: dict[str, Any], kind: str) -> None:
+    check_models(n, SMALL | gradients | KINDS[kind], "sockets")
 
 
 def told(how: str, n: int = 3) -> tuple[dict[int, dict[str, Any]], subprocess.CompletedProcess[str]]:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ringcast
-from ringcast.boosting.functions import Functions, Reducer
+from ringcast.boosting.exchanges import Reducer
+from ringcast.boosting.functions import Functions
 from ringcast.boosting.order import RING_FROM, merges
 from ringcast.communicator import Communicator
 from ringcast.errors import Revoked, UsageError
