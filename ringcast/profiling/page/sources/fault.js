@@ -1,0 +1,78 @@
+// The first screen: what was slow, or failed, in words, and what to do about it.
+
+import { element, section } from "./dom.js";
+import { PARTS, PROGRAM, bar, legend, sumOf } from "./parts.js";
+import { callName, count, ranges, several, time } from "./words.js";
+
+const ADVICE = 5; // at first
+
+export function heading(profile) {
+  const facts = [
+    several(profile.ranks.length + profile.missing.length, "rank"), several(profile.hosts.length, "host"), time(profile.span),
+    profile.began && new Date(1000 * profile.began).toISOString().slice(0, 19).replace("T", " ") + " UTC",
+  ];
+  return [
+    element("p", { class: "brand" }, "ringcast profile"),
+    element("h1", {}, title(profile)),
+    element("p", { class: "facts" }, facts.filter(Boolean).join(" · ")),
+  ];
+}
+
+export function title(profile) {
+  const program = profile.command.find((word) => word.endsWith(".py"));
+  return program ?? "A job of ringcast";
+}
+
+export function fault(profile, openSite) {
+  return section(
+    "fault", "In words",
+    profile.failure && element("p", { class: "failure" }, element("b", {}, "The job failed: "), profile.failure),
+    element("p", { class: "summary" }, profile.summary),
+    facts(profile),
+    advice(profile, openSite),
+    whole(profile),
+  );
+}
+
+function facts({ missing, notes, timeline }) {
+  const lines = [...notes];
+  if (missing.length) {
+    lines.unshift(`Nothing is known of ${missing.length === 1 ? "rank" : "the ranks"} ${ranges(missing)}: no sum has them.`);
+  }
+  if (timeline.stride > 1) lines.push(`The timeline has every ${count(timeline.stride)}th call, and the slowest.`);
+  if (!lines.length) return null;
+  return element("ul", { class: "notes", "aria-label": "Notes on this profile" }, lines.map((line) => element("li", {}, line)));
+}
+
+function advice(profile, openSite) {
+  if (!profile.advice.length) return element("p", { class: "quiet" }, "No rule found anything to do better.");
+  const list = (entries, start) => element("ol", { class: "advice", start }, entries.map((one) => entry(one, profile, openSite)));
+  const [first, others] = [profile.advice.slice(0, ADVICE), profile.advice.slice(ADVICE)];
+  return [
+    element("h3", {}, "What to do"),
+    list(first, 1),
+    others.length ? element("details", {}, element("summary", {}, `${count(others.length)} more`), list(others, ADVICE + 1)) : null,
+  ];
+}
+
+function entry({ rule, text, do: todo, site: id, rank, seconds }, profile, openSite) {
+  const site = profile.siteOf.get(id);
+  return element(
+    "li", {},
+    element("p", { class: "finding" }, element("span", { class: "rule" }, rule), " ", text),
+    element("p", { class: "todo" }, todo),
+    element(
+      "p", { class: "where" },
+      seconds > 0 ? element("span", {}, `${time(seconds)} of all ranks`) : null,
+      site ? element("a", { href: `#site-${id}`, on: { click: () => openSite(site) } }, callName(site)) : null,
+      rank !== null && rank !== undefined ? element("span", {}, `rank ${rank}`) : null,
+    ),
+  );
+}
+
+function whole({ ranks }) {
+  const all = [PROGRAM, ...PARTS];
+  const sums = sumOf(ranks, all.map(({ key }) => key));
+  const total = all.reduce((sum, { key }) => sum + sums[key], 0);
+  return [element("h3", {}, "The time of all ranks"), bar(sums, all, total), legend(sums)];
+}

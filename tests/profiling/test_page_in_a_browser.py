@@ -1,0 +1,284 @@
+"""A real browser shows the page of a profile without a complaint, and mouse, keys and screen readers can use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib import image
+
+from ringcast.profiling import page
+from support import needs, profiles
+from support.browser import Page, Pipe, browser
+
+pytestmark = pytest.mark.live
+
+TIMELINE = "canvas.timeline"
+LEFT, TOP, ROW = 58, 26, 30  # pixels: where its rows begin, and the height of each of a few
+ALL = pytest.mark.parametrize("make", profiles.ALL.values(), ids=profiles.ALL)
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
+    with browser(tmp_path_factory.mktemp("browser")) as started:
+        yield started
+
+
+@pytest.fixture
+def tab(pipe: Pipe) -> Iterator[Page]:
+    opened = Page(pipe)
+    yield opened
+    opened.close()
+
+
+def show(tab: Page, folder: Path, profile: Any, theme: str = "light") -> None:
+    path = folder / "profile.html"
+    page.write(path, profile)
+    tab.theme(theme)
+    tab.open(path)
+
+
+def open_all(tab: Page) -> None:
+    """Open some of what a reader can open."""
+    tab.run("document.querySelectorAll('.opens').forEach((one, i) => i < 3 && one.click())")
+    tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+    tab.run("document.querySelector('button.link')?.click()")
+    tab.settle()
+
+
+@ALL
+def test_it_opens_without_a_complaint_or_a_request(tab: Page, tmp_path: Path, make: Callable[[], Any]) -> None:
+    show(tab, tmp_path, make())
+    open_all(tab)
+    assert tab.complaints() == []
+    assert tab.requests() == [(tmp_path / "profile.html").as_uri()]
+    assert tab.texts("h2") == ["In words", "Calls", "Ranks", "Bytes between ranks", "Timeline", "Machine"]
+
+
+def test_the_first_screen_names_the_fault(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.failed()
+    show(tab, tmp_path, profile)
+    for selector, text in (
+        (".failure", profile["failure"]),
+        (".summary", profile["summary"]),
+        (".notes", "Nothing is known of rank 5"),
+        (".advice", profile["advice"][0]["do"]),
+    ):
+        assert text in " ".join(tab.texts(selector))
+        at = tab.run(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().top")
+        assert 0 < at < 700
+
+
+def test_advice_leads_to_its_call(tab: Page, tmp_path: Path) -> None:
+    show(tab, tmp_path, profiles.sixty_four())
+    tab.click(".advice a")
+    assert tab.run("document.querySelector(':target th').innerText").startswith("allreduce")
+    assert tab.run("document.querySelector(':target + .details').checkVisibility()")
+
+
+def test_hostile_texts_are_text(tab: Page, tmp_path: Path) -> None:
+    show(tab, tmp_path, profiles.hostile())
+    open_all(tab)
+    assert tab.run("document.title") != "pwned"
+    assert tab.run("document.querySelectorAll('img, iframe, b b, h1 h1').length") == 0
+    assert "</script>" in tab.run("document.querySelector('#calls').innerText")
+    assert "\\xff\\xfe\\u202egnp.py:3" in tab.texts(".place")
+
+
+def columns(tab: Page, table: str) -> list[str]:
+    return [text.strip() for text in tab.texts(f"{table} table.sorted > thead th")]
+
+
+@pytest.mark.parametrize("table", ["#calls", "#ranks"])
+def test_each_column_sorts_by_mouse(tab: Page, tmp_path: Path, table: str) -> None:
+    show(tab, tmp_path, profiles.failed())
+    tab.resize(2000, 1000)
+    for i in range(len(columns(tab, table))):
+        head = f"{table} table.sorted > thead th:nth-child({i + 1})"
+        orders = []
+        for _ in range(2):
+            tab.click(f"{head} button")
+            direction = tab.run(f"document.querySelector({json.dumps(head)}).getAttribute('aria-sort')")
+            orders.append((direction, tab.texts(f"{table} table.sorted > tbody > tr > th")))
+        assert {direction for direction, _ in orders} == {"ascending", "descending"}
+        assert tab.run(f"document.querySelectorAll('{table} th[aria-sort]').length") == 1
+        assert sorted(orders[0][1]) == sorted(orders[1][1])
+
+
+def test_keys_sort_and_open(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.four()
+    show(tab, tmp_path, profile)
+    tab.run("document.querySelector('#calls thead th:nth-child(4) button').focus()")
+    tab.press("Enter")
+    by_late = sorted(profile["sites"], key=lambda site: -site["late"])
+    assert [text.split()[0] for text in tab.texts("#calls .sorted > tbody > tr > th")] == [s["name"] for s in by_late]
+    tab.press("Enter")
+    assert [text.split()[0] for text in tab.texts("#calls .sorted > tbody > tr > th")] == [
+        s["name"] for s in by_late[::-1]
+    ]
+    tab.run("document.querySelector('#calls .opens').focus()")
+    tab.press("Space")
+    assert tab.run("document.activeElement.getAttribute('aria-expanded')") == "true"
+    assert "For whom ranks waited" in " ".join(tab.texts("#calls .details"))
+    tab.press("Space")
+    assert tab.run("document.activeElement.getAttribute('aria-expanded')") == "false"
+
+
+def test_many_ranks_are_sorted_as_a_whole(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.profile(100, 5)
+    show(tab, tmp_path, profile)
+    blamed = sorted(profile["ranks"], key=lambda rank: -rank["blamed"])
+    assert tab.texts("#ranks tbody th") == [str(rank["rank"]) for rank in blamed[:64]]
+    tab.click("#ranks .more")
+    assert len(tab.texts("#ranks tbody th")) == 100
+
+
+def shown(tab: Page) -> tuple[float, float]:
+    """Return the times between which the timeline shows calls."""
+    found = tab.run(f"(({{from, to}}) => [+from, +to])(document.querySelector('{TIMELINE}').dataset)")
+    return found[0], found[1]
+
+
+def test_the_timeline_zooms_and_moves(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.four()
+    show(tab, tmp_path, profile)
+    whole = shown(tab)
+    assert whole == (0, pytest.approx(profile["span"], rel=1e-3))
+    tab.click('[aria-label="Nearer"]')
+    near = shown(tab)
+    assert near[1] - near[0] == pytest.approx(0.6 * whole[1])
+    tab.click('[aria-label="Later"]')
+    assert shown(tab)[0] > near[0]
+    tab.click('[aria-label="All of the job"]')
+    assert shown(tab) == whole
+    tab.wheel(TIMELINE, -200)  # scrolls the page, as nobody has chosen the timeline
+    assert shown(tab) == whole
+    tab.run(f"document.querySelector('{TIMELINE}').focus()")
+    tab.wheel(TIMELINE, -400)
+    wheeled = shown(tab)
+    assert wheeled[0] > 0
+    assert wheeled[1] < whole[1]
+    tab.drag(TIMELINE, 100)
+    assert shown(tab)[0] < wheeled[0]
+    assert tab.texts(".panel h3") == []  # dragging opens no call
+    for key, moves in ("+", -1), ("-", 1):
+        before = shown(tab)
+        tab.press(key)
+        assert ((shown(tab)[1] - shown(tab)[0]) - (before[1] - before[0])) * moves > 0
+    before = shown(tab)
+    tab.press("ArrowRight")
+    assert shown(tab)[0] > before[0]
+    tab.press("0")
+    assert shown(tab) == whole
+
+
+def middle_of(tab: Page, event: list[Any]) -> tuple[float, float]:
+    """Return where a call is on the timeline of four ranks, as shares of its width and height."""
+    place, (first, last) = tab.place(TIMELINE), shown(tab)
+    share = ((event[2] + event[3]) / 2 - first) / (last - first)
+    return (LEFT + share * (place["width"] - LEFT)) / place["width"], (TOP + ROW * (event[0] + 0.4)) / place["height"]
+
+
+def slowest(profile: Any) -> list[Any]:
+    """Return the slowest call of the timeline."""
+    event: list[Any] = max(profile["timeline"]["events"], key=lambda event: event[3] - event[2])
+    return event
+
+
+def test_keys_find_calls(tab: Page, tmp_path: Path) -> None:
+    show(tab, tmp_path, profiles.four())
+    tab.run(f"document.querySelector('{TIMELINE}').focus()")
+    tab.press("ArrowDown")
+    assert tab.texts("#timeline .status")[0].startswith("bcast at solver.py:31, rank 0; ")
+    tab.press(".")
+    assert tab.texts("#timeline .status")[0].startswith("allreduce at solver.py:41, rank 0; ")
+    tab.press("ArrowDown", ",")
+    assert tab.texts("#timeline .status")[0].startswith("bcast at solver.py:31, rank 1; ")
+    tab.press("Enter")
+    assert tab.texts(".panel h3") == ["bcast at solver.py:31 on rank 1"]
+
+
+def test_the_pointer_finds_calls_and_a_click_opens_their_rounds(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.four()
+    event = slowest(profile)
+    site = next(site for site in profile["sites"] if site["id"] == event[1])
+    show(tab, tmp_path, profile)
+    tab.click(TIMELINE, *middle_of(tab, event))
+    assert tab.texts(".tip > :first-child") == [f"bcast at solver.py:31, rank {event[0]}"]
+    assert tab.texts(".panel h3") == [f"bcast at solver.py:31 on rank {event[0]}"]
+    assert tab.run("document.querySelectorAll('.panel svg.rounds polygon').length") == len(site["rounds"]["messages"])
+    assert tab.run("document.querySelectorAll('.panel .timed').length") == len(site["rounds"]["measured"])
+    assert "Predicted" in " ".join(tab.texts(".panel .compare"))
+    assert "circulant, 1 block" in " ".join(tab.texts(".panel p"))
+
+
+def test_the_table_of_slow_calls_leads_to_them(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.four()
+    event = slowest(profile)
+    show(tab, tmp_path, profile)
+    whole = shown(tab)
+    tab.click("button.link")
+    assert tab.texts(".panel h3") == [f"bcast at solver.py:31 on rank {event[0]}"]
+    assert shown(tab)[0] <= event[2] < event[3] <= shown(tab)[1] < whole[1]
+
+
+def test_keys_read_out_a_matrix(tab: Page, tmp_path: Path) -> None:
+    show(tab, tmp_path, profiles.four())
+    tab.run("document.querySelector('#traffic canvas').focus()")
+    tab.press("ArrowRight", "ArrowRight")
+    assert tab.texts("#traffic .status")[0].startswith("0 → 1: ")
+    tab.press("ArrowDown")
+    assert tab.texts("#traffic .status")[0] == "1 → 1: nothing"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@ALL
+def test_axe_finds_nothing(tab: Page, tmp_path: Path, make: Callable[[], Any], theme: str) -> None:
+    script = needs.axe()
+    show(tab, tmp_path, make(), theme)
+    open_all(tab)
+    tab.run(script)
+    found = tab.run(
+        "axe.run().then((all) => all.violations.map(({id, nodes}) => [id, nodes[0].html, nodes[0].failureSummary]))"
+    )
+    assert found == []
+
+
+@pytest.mark.parametrize(("theme", "bounds"), [("light", (0.8, 1.0)), ("dark", (0.0, 0.25))])
+def test_it_is_light_or_dark(tab: Page, tmp_path: Path, theme: str, bounds: tuple[float, float]) -> None:
+    show(tab, tmp_path, profiles.four(), theme)
+    picture = tmp_path / "page.png"
+    tab.picture(picture, whole=True)
+    assert bounds[0] < float(image.imread(picture)[..., :3].mean()) < bounds[1]
+
+
+def test_a_change_of_theme_paints_the_canvases_again(tab: Page, tmp_path: Path) -> None:
+    pixel = "(() => { const one = document.querySelector('#traffic canvas'); const at = one.width - 4;"
+    pixel += " return [...one.getContext('2d').getImageData(at, at, 1, 1).data] })()"
+    show(tab, tmp_path, profiles.four(), "light")
+    light = tab.run(pixel)
+    tab.theme("dark")
+    tab.settle()
+    assert sum(tab.run(pixel)[:3]) < sum(light[:3]) - 300
+
+
+def test_paper_has_all_in_light_colours(tab: Page, tmp_path: Path) -> None:
+    show(tab, tmp_path, profiles.four(), "dark")
+    tab.run(
+        "addEventListener('beforeprint', () => { window.ground = getComputedStyle(document.body).color;"
+        " window.closed = document.querySelectorAll('details:not([open]), .details[hidden]').length })"
+    )
+    assert tab.paper().startswith(b"%PDF")
+    assert tab.run("window.closed") == 0
+    assert tab.run("window.ground") == "rgb(27, 35, 48)"
+    assert tab.run("document.documentElement.dataset.print") is None
+
+
+def test_a_narrow_screen_does_not_scroll_sideways(tab: Page, tmp_path: Path) -> None:
+    tab.resize(400, 800)
+    show(tab, tmp_path, profiles.hostile())
+    open_all(tab)
+    assert tab.run("document.documentElement.scrollWidth") <= 400
