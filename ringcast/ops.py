@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -191,7 +192,7 @@ _SAME = {id(op.fn): op for op in BUILT_IN} | {
     for op, functions in ((SUM, (sum, np.sum)), (PROD, (np.prod,)), (MIN, (min, np.min)), (MAX, (max, np.max)))
     for fn in functions
 }
-_IDENTITIES = frozenset(map(id, BUILT_IN))
+_identities = set(map(id, BUILT_IN))
 
 
 def name_of(fn: Callable[..., Any]) -> str:
@@ -216,8 +217,20 @@ def _attribute(value: object, name: str) -> str:
 
 
 def built_in(op: Op) -> bool:
-    """Return whether an operator is one of the built-in ones."""
-    return id(op) in _IDENTITIES
+    """Return whether an operator is one of the built-in ones, under whatever name."""
+    return id(op) in _identities
+
+
+@functools.cache
+def renamed(op: Op, name: str) -> Op:
+    """Return a built-in operator under another name, by which it does not match itself; the same object each time.
+
+    >>> renamed(SUM, "AVG")
+    <Op AVG>
+    """
+    other = replace(op, name=name)
+    _identities.add(id(other))
+    return other
 
 
 def as_op(op: Op | Callable[[Any, Any], Any]) -> Op:

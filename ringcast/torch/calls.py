@@ -28,6 +28,7 @@ from ringcast.torch.errors import as_torch
 from ringcast.torch.memory import Back
 from ringcast.torch.operators import Reduction, reduction
 from ringcast.torch.parts import Parts
+from ringcast.torch.sites import program_site
 from ringcast.torch.work import Work, left_until
 
 Tensors = list[torch.Tensor]
@@ -42,6 +43,7 @@ class Calls:
     """Collectives and messages of a group; the base of both kinds of torch's plug-ins."""
 
     _comm: Communicator
+    _made_calls = 0  # collectives, as torch counts them to compare ranks
 
     def _open(self, comm: Communicator, timeout: timedelta) -> None:
         """Have calls made by this communicator."""
@@ -264,6 +266,7 @@ class Calls:
         if comm.rank == 0 and not seconds:
             raise as_torch(RingcastError(f"Rank 0 timed out in {_MONITORED}: it had no time"))
         nothing = np.empty(0, np.uint8)
+        comm._place = program_site()
         try:
             with self._background.call():
                 if comm.rank == 0:
@@ -337,11 +340,13 @@ class Calls:
         finish: Callable[[list[Any]], object] | None,
     ) -> Work:
         limit = _limit(opts)
+        self._made_calls += 1
         if getattr(opts, "asyncOp", True):
             return self._begin(calls, tensors, finish, limit=limit)
         if limit is None and len(calls) > 1:
             limit = self._comm.timeout
         end = None if limit is None else monotonic() + limit
+        self._comm._place = program_site()
         try:
             with self._background.call():
                 results = [self._made(call, end) for call in calls]
@@ -359,6 +364,7 @@ class Calls:
         status: Status | None = None,
         limit: float | None = None,
     ) -> Work:
+        self._comm._place = program_site()
         try:
             with self._background.call():
                 requests = [getattr(self._maker(name), f"i{name}")(*args, **kwargs) for name, args, kwargs in calls]
@@ -382,9 +388,10 @@ class Calls:
         self._comm.timeout = timeout.total_seconds()
 
     def abort(self) -> None:
-        """End all calls of the group, on all ranks: they raise, and so do later ones."""
+        """End all calls of the group, on all ranks: they raise, and so do later ones; leave the group."""
         if not self._comm.closed:
             self._background.break_off(self._comm, f"rank {self._comm.rank} called abort()")
+            self.shutdown()
 
     def shutdown(self) -> None:
         """Leave the group; idempotent. No rank waits for another."""

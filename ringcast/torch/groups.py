@@ -80,8 +80,25 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
 
+    def split_group(
+        self, ranks: Sequence[int], timeout: timedelta | None = None, *, group_name: str = "", **_: Any
+    ) -> ProcessGroup | None:
+        """Return a group of some ranks, in this order, all of which call this; None if this rank is none of them.
+
+        `torch.distributed.split_group` refuses groups without an accelerator, and does not call this.
+        """
+        if self.rank() not in ranks:
+            return None
+        limit = timedelta(seconds=self._comm.timeout or 0) if timeout is None else timeout
+        part: ProcessGroup = _split(self, ranks, group_name, limit)
+        part.setGroupName(group_name)
+        return part
+
     def _set_sequence_number_for_group(self) -> None:
         """Do nothing: calls are numbered anyway."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._made_calls
 
     def _start_coalescing(self, device: torch.device) -> None:
         """Do nothing: calls begin one by one."""
@@ -106,7 +123,22 @@ def _backend_class() -> type[Any] | None:
         def getBackendName(self) -> str:
             return NAME
 
-        supports_splitting = supports_coalescing = False
+        supports_coalescing = False
+        supports_splitting = True
+
+        @property
+        def options(self) -> Any:
+            return base.Options(NAME, timeout=timedelta(seconds=self._comm.timeout or 0))
+
+        def split(self, _: object, ranks: Sequence[int], options: Any) -> Any:
+            """Return the backend of a part of the group, which all of its ranks call.
+
+            Raises:
+                ValueError: this rank does not belong to it; torch 2.14.1 would crash if it got None.
+            """
+            if self.rank() not in ranks:
+                raise ValueError(f"rank {self.rank()} is in no part of the group; give it one, as [{self.rank()}]")
+            return _split(self, ranks, options.group_name, options._timeout)
 
     return Backend
 
@@ -121,6 +153,12 @@ def _tried(base: type[Any]) -> str:
 
 
 Backend = _backend_class()
+
+
+def _split(whole: Any, ranks: Sequence[int], name: str, timeout: timedelta) -> Any:
+    """Return a group, or backend, like the whole one, of some of its ranks, in this order."""
+    part = subgroup(whole._comm, ranks, name)
+    return type(whole)(part, part.rank, part.size, timeout)
 
 
 def create(options: Any, _: object = None) -> Any:
@@ -158,6 +196,27 @@ def _met(options: Any, rank: int, size: int, timeout: timedelta) -> Communicator
     _names[options.group_id] += 1
     store = _Store(options.store, f"{NAME}/{_names[options.group_id]}/")
     return meet(store, rank, size, timeout=min(timeout, MEETING).total_seconds())
+
+
+def process_group(store: Any, rank: int, size: int, timeout: timedelta = MEETING) -> ProcessGroup:
+    """Return a process group of ranks that meet through a store of torch, beside those of `init_process_group`.
+
+    Each rank may be a thread of one process. The group ends with its `shutdown`, or with its `abort`.
+
+    Args:
+        store: where they meet, and no others have met before.
+        rank: number of this rank, 0 <= rank < size.
+        size: number of ranks, the same on all of them.
+        timeout: in which all ranks must have come, and later the limit of each call.
+
+    Raises:
+        DistBackendError: ranks did not come in time, and the text names them; or they expect another number of ranks.
+    """
+    try:
+        comm = meet(_Store(store, f"{NAME}/"), rank, size, timeout=timeout.total_seconds())
+    except RingcastError as error:
+        raise as_torch(error) from error
+    return ProcessGroup(comm, rank, size, timeout)
 
 
 class _Store:

@@ -28,7 +28,8 @@ class Parts:
         Raises:
             ArgumentError: at the root, a rank gives another number; the communicator is given up.
         """
-        self._comm._make("gather", _gathered(self._comm._group, mine, root, sizes, out), timeout, NOWHERE)
+        steps, site = _gathered(self._comm._group, mine, root, sizes, out), self._comm._place or NOWHERE
+        self._comm._make("gather", steps, timeout, site)
 
     def igather(self, mine: Array, root: int, sizes: Sequence[int] = (), out: Array | None = None) -> Request[None]:
         """Begin a gather."""

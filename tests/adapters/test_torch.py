@@ -12,7 +12,7 @@ import pytest
 
 from support import needs
 from support.patience import patience
-from support.places import TESTS
+from support.places import ROOT, TESTS
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400), pytest.mark.xdist_group("torch")]
 PROGRAMS = TESTS / "support/programs"
@@ -34,6 +34,15 @@ def module(name: str, *arguments: str) -> str:
 @pytest.mark.parametrize("beside", ["ringcast 1 2 3 5", "cpu:ringcast,cuda:gloo 3"])
 def test_every_call_gives_what_torch_computes_alone(beside: str) -> None:
     module("torch_oracle", *beside.split())
+
+
+@pytest.mark.parametrize("backend", ["ringcast", "cpu:ringcast,cuda:gloo"])
+def test_the_public_calls_work_by_the_name_of_the_backend(backend: str) -> None:
+    module("torch_collectives", backend)
+
+
+def test_threads_meet_through_a_store_and_end_each_others_calls() -> None:
+    module("torch_threads")
 
 
 @pytest.mark.parametrize("sizes", ["2 3", pytest.param("5", marks=pytest.mark.long)])
@@ -65,11 +74,18 @@ def test_a_rank_that_fails_is_named_by_all_others_and_in_time() -> None:
     for rank, kind in enumerate(["ValueError", "DistBackendError", "DistBackendError"]):
         assert found["uneven"][rank][0] == kind
         assert reason in found["uneven"][rank][1]
-    reasons = {"mismatch": "shape differs", "destroy": "rank 1 finished", "abort": "rank 1 called abort()"}
-    for fault, reason in reasons.items():
+    for fault, reason in {"destroy": "rank 1 finished", "abort": "rank 1 called abort()"}.items():
         for rank in 0, 2:
             kind, text, _ = found[fault][rank]
             assert (kind, reason in text) == ("DistBackendError", True), text
+    differences = {"mismatch": "shape", "dtypes": "SUM of bfloat16 as float32", "operators": "AVG"}
+    for fault, difference in differences.items():
+        assert {kind for kind, *_ in found[fault].values()} == {"DistBackendError"}
+        texts = [text for _, text, _ in found[fault].values()]
+        assert all(re.search("differs?[:;]", text) for text in texts), texts
+        whole = [text for text in texts if len(re.findall(r"\) at torch_faults\.py:\d+", text)) == 2]
+        assert whole, texts  # in those of others the call of the other rank may have come too late
+        assert all(difference in text for text in whole), whole
 
 
 @pytest.mark.parametrize("launcher", [["ringcast-launch", "-n", "3"], ["torchrun", "--nproc-per-node", "3"]])
@@ -88,3 +104,12 @@ def test_the_suite_of_pytorch_itself_passes(tmp_path: Path) -> None:
     module("torch_suite", "--json", str(tmp_path / "outcomes"))
     outcomes = json.loads((tmp_path / "outcomes").read_text())
     assert len(outcomes) > 100
+
+
+@pytest.mark.long
+def test_the_process_groups_of_torchft_pass_its_own_tests() -> None:
+    needs.package("torchft")
+    command = [sys.executable, "-W", "ignore", str(ROOT / "docs/scripts/torchft_suite.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(200), check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"torchft .*: 23 passed, 0 failed", done.stdout)

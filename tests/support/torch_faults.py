@@ -17,6 +17,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from support.torch_ranks import play
 
 SIZE, VICTIM, LIMIT = 3, 1, 3.0
+PLAIN = torch.float32, dist.ReduceOp.SUM
 
 
 def train(fault: Callable[[], object], rank: int, _: int) -> None:
@@ -73,6 +75,12 @@ def mismatch(_: Callable[[], object], rank: int, __: int) -> None:
     dist.all_reduce(torch.ones(5 if rank == VICTIM else 4))
 
 
+def mixed(right: Any, wrong: Any, _: Callable[[], object], rank: int, __: int) -> None:
+    """Combine in two ways: `right` and `wrong` are a dtype and an operator."""
+    dtype, op = wrong if rank == VICTIM else right
+    dist.all_reduce(torch.ones(4, dtype=dtype), op)
+
+
 def uneven(_: Callable[[], object], rank: int, size: int) -> None:
     """Gather 1, 3 and 2 items into outputs of 2 each: as many as come, but not in these parts."""
     outputs = [torch.full((2,), 7.0) for _ in range(size)]
@@ -110,6 +118,8 @@ FAULTS = {
     "limit-async": (partial(limited, "async"), signal.SIGSTOP),
     "limit-several": (partial(limited, "of several"), signal.SIGSTOP),
     "mismatch": (mismatch, 0),
+    "dtypes": (partial(mixed, PLAIN, (torch.bfloat16, dist.ReduceOp.SUM)), 0),
+    "operators": (partial(mixed, PLAIN, (torch.float32, dist.ReduceOp.AVG)), 0),
     "uneven": (uneven, 0),
     "destroy": (destroy, 0),
     "abort": (abort, 0),

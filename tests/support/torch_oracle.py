@@ -252,6 +252,15 @@ def parts(rank: int, size: int) -> None:
     mine, _ = dist.new_subgroups_by_enumeration([[each] for each in range(size)])
     dist.barrier(group=mine)
     everybody = dist.group.WORLD
+    half = [each for each in reversed(range(size)) if each % 2 == rank % 2]
+    split = everybody.split_group(half, timeout=timedelta(seconds=50), group_name=f"half {half}")
+    ranks = [torch.empty(1) for _ in half]
+    split.allgather([ranks], [torch.full((1,), float(rank))]).wait()
+    assert (torch.cat(ranks).tolist(), split.rank(), split.size()) == (half, half.index(rank), len(half))
+    if tells_all():
+        made = everybody._get_sequence_number_for_group()
+        dist.all_reduce(torch.ones(2))
+        assert everybody._get_sequence_number_for_group() == made + 1
     ones = torch.ones(2)
     everybody.allreduce([ones]).wait()
     everybody.allreduce(ones, Op.MAX).wait()
