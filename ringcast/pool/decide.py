@@ -3,7 +3,8 @@
 Tasks are given in the order in which they came. The rules:
 
 1. A worker that has nothing to do gets the first waiting task. While tasks of a function are quick, a worker gets some
-   ahead, expected to take AHEAD seconds together: so it need not wait for each, and several travel in one message.
+   ahead, expected to take AHEAD seconds together: so it need not wait for each. It gets the next ones when half of that
+   is left, so that many travel in one message.
 2. The content of a task (its function, large arguments) reaches a worker before the task, and once. Small content
    travels with the task; large content by one broadcast to all idle workers that lack it.
 3. A task that asks for k ranks waits until k workers are idle. Tasks behind it wait too, so that it gets its turn.
@@ -99,6 +100,8 @@ class _Worker:
         self.receives: Digest | None = None  # by a broadcast
         self.expected = 0.0  # seconds that its tasks take, and …
         self.ahead = 0  # … bytes of their arguments
+        self.alone = False  # it runs a task beside which it has no other: one of several ranks, or after a death
+        self.fills = True  # whether it gets tasks ahead: from when half are left until there is no room
 
     @property
     def idle(self) -> bool:
@@ -175,6 +178,8 @@ class Decisions:
         function = task.needs[0]
         state.expected = max(0.0, state.expected - self._estimate(task)) if state.tasks else 0.0
         state.ahead = state.ahead - task.size if state.tasks else 0
+        if state.expected <= AHEAD / 2 and len(state.tasks) <= MOST_AHEAD / 2 and state.ahead <= BYTES_AHEAD / 2:
+            state.fills = True
         if function in self._sizes:
             before = self._seconds.get(function, 0.0)
             self._seconds[function] = max(seconds, 0.8 * before + 0.2 * seconds)
@@ -280,6 +285,7 @@ class Decisions:
         state.tasks[task.number] = task
         state.expected += self._estimate(task)
         state.ahead += task.size
+        state.alone = bool(task.ranks) or task.number in self._deaths
         return lacking
 
     def _estimate(self, task: Task) -> float:
@@ -310,17 +316,15 @@ class Decisions:
 
     def _with_room(self, task: Task) -> int | None:
         """Return the worker that may have a task ahead, and is expected to come to it first; None if there is none."""
-        seconds = self._estimate(task)
         if not self._retries or task.number in self._deaths:
             return None
-        fit = [
-            (worker.expected, number)
-            for number, worker in self._workers.items()
-            if worker.receives is None
-            and len(worker.tasks) < MOST_AHEAD
-            and worker.expected + seconds <= AHEAD
-            and worker.ahead + task.size <= BYTES_AHEAD
-            and not self._large(task, number)
-            and not any(each.ranks or each.number in self._deaths for each in worker.tasks.values())
-        ]
-        return min(fit)[1] if fit else None
+        seconds = self._estimate(task)
+        for _, number in sorted((each.expected, number) for number, each in self._workers.items() if each.fills):
+            worker = self._workers[number]
+            if worker.alone or worker.receives is not None or self._large(task, number):
+                continue
+            most = len(worker.tasks) < MOST_AHEAD and worker.expected + seconds <= AHEAD
+            if most and worker.ahead + task.size <= BYTES_AHEAD:
+                return number
+            worker.fills = False
+        return None

@@ -295,5 +295,5 @@ class Master:
 
 def _as_decided(facts: TaskFacts, frames: Frames) -> Task:
     """Return a task as decisions know it."""
-    needs = dict.fromkeys([facts.function, *filter(None, facts.digests)])
-    return Task(facts.number, tuple(needs), sum(map(len, frames)), facts.ranks)
+    digests = (*dict.fromkeys([facts.function, *filter(None, facts.digests)]),) if facts.digests else (facts.function,)
+    return Task(facts.number, digests, sum(map(len, frames)), facts.ranks)

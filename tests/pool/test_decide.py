@@ -6,7 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringcast.pool.decide import BYTES_AHEAD, SMALL, Death, Decisions, Digest, Fail, Forget, Run, Spread, Task, Together
+from ringcast.pool.decide import (
+    BYTES_AHEAD,
+    MOST_AHEAD,
+    SMALL,
+    Death,
+    Decisions,
+    Digest,
+    Fail,
+    Forget,
+    Run,
+    Spread,
+    Task,
+    Together,
+)
 
 SIZES = {b"f": 10, b"g": 10, b"F": SMALL + 1, b"a": 5 * SMALL, b"b": 5 * SMALL}  # content: functions and arrays
 
@@ -173,6 +186,23 @@ def test_quick_tasks_are_given_ahead_and_long_ones_are_not(seconds: float, most:
         model.obey()
         at_once.append(len(model.runs[1]))
     assert max(at_once) == most
+
+
+def test_a_worker_gets_the_next_quick_tasks_when_half_of_its_own_are_left() -> None:
+    decisions = Decisions([1], 1)
+    decisions.content(b"f", 10)
+    for number in range(1000):
+        decisions.add(Task(number, (b"f",)))
+    given = [number for run in decisions.next() for number in run.numbers]
+    decisions.done(1, given[0], 1e-6)
+    sizes = []
+    for number in range(1, 500):
+        for run in decisions.next():
+            sizes.append(len(run.numbers))
+            given += run.numbers
+        decisions.done(1, given[number], 1e-6)
+    assert max(sizes) <= MOST_AHEAD
+    assert min(sizes[1:]) >= MOST_AHEAD / 2 - 1
 
 
 def test_of_tasks_of_a_worker_that_died_each_runs_alone_until_the_cause_is_found() -> None:
