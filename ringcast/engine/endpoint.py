@@ -454,7 +454,7 @@ class Endpoint:
         finally:
             self.silent = True
             self.transport.close(within=HURRIED if protocol.hopeless or self.torn else None)
-            protocol.payload = [protocol.payload[0]]  # the recorder takes its own back
+            protocol.payload = [*protocol.payload]  # the recorder takes its own back
             self.recorder.close()
         if wrong is not None:
             raise wrong

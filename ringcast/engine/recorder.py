@@ -3,7 +3,7 @@
 With a launcher the records lie in a mapped file of the job's private directory, else in plain memory. A record is
 written once when its operation begins, and touched once more when that ends. Rounds are not followed: the record gets
 them, and the ranks that the operation waits for, when it has waited for a while, and when it fails. Beside the records
-is a counter of the bytes of data sent, which the protocol advances itself. `ringcast.wire.flight` defines the layout.
+are counters of the bytes of data sent to each rank, which the protocol advances itself. `ringcast.wire.flight` defines the layout.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ from ringcast.wire.flight import (
     PEERS,
     RECORD,
     RUNNING,
-    SENT,
     SENT_AT,
-    SIZE,
     STATE_AT,
     WHEN,
+    image_size,
 )
 
 _begin, _end = RECORD.pack_into, END.pack_into
@@ -46,11 +45,11 @@ _wall, _clock = time.time, time.monotonic
 
 
 class Recorder:
-    """The records of one rank; used by the thread that communicates. `memory` has SIZE bytes."""
+    """The records of one rank; used by the thread that communicates. `memory` is of the right `image_size`."""
 
     def __init__(self, rank: int, size: int, memory: bytearray | mmap.mmap | None = None) -> None:
-        self._memory = bytearray(SIZE) if memory is None else memory
-        self.sent = memoryview(self._memory)[SENT_AT : SENT_AT + SENT.size].cast("Q")
+        self._memory = bytearray(image_size(size)) if memory is None else memory
+        self.sent = memoryview(self._memory)[SENT_AT:].cast("Q")
         self._last = 0
         host = _cut(socket.gethostname(), 64)
         HEADER.pack_into(self._memory, 0, MAGIC, rank, size, os.getpid(), 0, _wall(), _clock(), 0.0, host)
@@ -105,8 +104,8 @@ def mapped(directory: str, rank: int, size: int) -> Recorder:
         path = os.path.join(directory, FILE.format(rank=rank))
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            reserve(file, SIZE)  # where a mapped page finds no room, the process would be killed
-            return Recorder(rank, size, mmap.mmap(file, SIZE))
+            reserve(file, image_size(size))  # where a mapped page finds no room, the process would be killed
+            return Recorder(rank, size, mmap.mmap(file, image_size(size)))
         finally:
             os.close(file)
     except OSError:

@@ -13,7 +13,7 @@ from typing import Any
 from ringcast._util.dataclass import dataclass
 from ringcast._util.rank_words import ranks_in_words
 from ringcast.errors import SourceChanged, SourceError, TransferError
-from ringcast.wire.flight import FILE, SIZE, Entry, Flight, decode
+from ringcast.wire.flight import FILE, Entry, Flight, decode
 
 _LOST = "its record is lost with its host"
 _NONE = (0, 0)  # before the first stage of the first call
@@ -34,7 +34,7 @@ def read(directory: str, ranks: Iterable[int]) -> list[Flight | None]:
 def _read(path: str, rank: int) -> Flight | None:
     try:
         with open(path, "rb") as file:
-            found = decode(file.read(SIZE))
+            found = decode(file.read())
     except OSError:
         return None
     return found if found is not None and found.rank == rank else None

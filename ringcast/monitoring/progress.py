@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import field
 
 from ringcast._util.dataclass import dataclass
-from ringcast.wire.flight import FILE, SIZE, rank_snapshot
+from ringcast.wire.flight import FILE, rank_snapshot
 
 DRAWING = "drawing"  # a file in the job's directory
 
@@ -50,7 +50,7 @@ def draws(directory: str) -> None:
 def _of_one(path: str) -> ProgressSnapshot:
     try:
         with open(path, "rb", buffering=0) as file:
-            seen = rank_snapshot(file.read(SIZE))
+            seen = rank_snapshot(file.read())
     except OSError:
         return ProgressSnapshot()
     if seen is None or seen.left:

@@ -146,7 +146,7 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *named)
     uint64_t **places[] = {&self->sent, &self->seen, &self->posted, &self->matched,   &self->spent,
                            &self->held, &self->owed, &self->asked,  &self->transfers, &self->payload};
     for (int i = 0; i < 10; i++)
-        if (!self->links || !(*places[i] = keep(self, words[i], i < 8 ? 8 * (Py_ssize_t)size : 8))) {
+        if (!self->links || !(*places[i] = keep(self, words[i], i == 8 ? 8 : 8 * (Py_ssize_t)size))) {
             Py_DECREF(self);
             return self->links ? NULL : PyErr_NoMemory();
         }
@@ -397,7 +397,7 @@ static int send_message(Lane *self, const Name *name, const Memory *memory, cons
     self->spent[peer] = spent;
     self->owed[peer] = 0;
     self->posted[peer]++;
-    *self->payload += frames;
+    self->payload[peer] += frames;
     publish(self, peer, tail);
     return 1;
 }
@@ -657,7 +657,7 @@ static int confirms(Lane *self, const Name *name, const Message *message)
         if (offer->peer != name->peer || message->count != 1 || message->sizes[0] != HEADER ||
             message->header[4] >> 32 != offer->transfer || message->header[6] || !named(self, &its, self->done, 0, message))
             continue;
-        *self->payload += offer->total;
+        self->payload[offer->peer] += offer->total;
         self->asked[offer->peer] -= offer->room;
         *offer = self->offers[--self->offered];
         consumed(self, name->peer, message);

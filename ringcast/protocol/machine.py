@@ -152,12 +152,12 @@ class Protocol:
 
     @property
     def payload(self) -> list[int] | memoryview[int]:
-        """One number: bytes of users' data ever sent, headers not counted; it may be put elsewhere."""
+        """Bytes of users' data ever sent to each rank, headers not counted; they may be put elsewhere."""
         return self._outbox.payload
 
     @payload.setter
-    def payload(self, count: list[int] | memoryview[int]) -> None:
-        self._outbox.payload = count
+    def payload(self, counts: list[int] | memoryview[int]) -> None:
+        self._outbox.payload = counts
 
     @property
     def keepalives(self) -> int:

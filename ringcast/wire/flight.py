@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from math import isfinite
-from struct import Struct
+from struct import Struct, unpack_from
 
 from ringcast._util.dataclass import dataclass
 from ringcast._util.printable import printable
@@ -22,9 +22,8 @@ PEERS = 8  # a record names at most so many of the ranks that its operation wait
 RUNNING, DONE, FAILED = 1, 2, 3
 STATES = {RUNNING: "running", DONE: "done", FAILED: "failed"}
 
-MAGIC = b"RCFLGHT1"
+MAGIC = b"RCFLGHT2"
 HEADER = Struct("<8sIIIIddd64s16x")  # magic, rank, size, pid, whether it left; start (wall, clock), when it left; host
-SENT_AT, SENT = 112, Struct("=Q")  # in the free bytes, in the machine's order: bytes of data sent so far
 LEFT = Struct("<I")
 LEFT_AT, LEFT_WHEN = 20, 40
 WHEN = Struct("<d")
@@ -38,7 +37,8 @@ FIXED_AT = STATE_AT + MOVING.size
 SEQUENCE = Struct("<Q")
 CALL = Struct("<32s32s16s16s72sii")  # collective, algorithm, dtype, operator, shape; root, nblocks
 
-SIZE = HEADER.size + KEPT * RECORD.size
+SENT_AT = HEADER.size + KEPT * RECORD.size  # behind the records: bytes of data sent so far to each rank, as …
+SENT = "=%dQ"  # … words in the machine's order
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,17 @@ class Flight:
     entries: tuple[Entry, ...]
 
 
+def image_size(size: int) -> int:
+    """Return the bytes of the record of a rank in a job of so many."""
+    return SENT_AT + 8 * size
+
+
+def sent_to(image: bytes) -> tuple[int, ...]:
+    """Return from an image the bytes of data that the rank has sent so far to each rank; () of a short image."""
+    _, _, size, *_ = HEADER.unpack_from(image)
+    return unpack_from(SENT % size, image, SENT_AT) if len(image) >= image_size(size) else ()
+
+
 def decode(image: bytes) -> Flight | None:
     """Return the readable records of an image, without one that is being written; None for a foreign image."""
     if len(image) < HEADER.size or not image.startswith(MAGIC):
@@ -110,14 +121,14 @@ class RankSnapshot:
 
 def rank_snapshot(image: bytes) -> RankSnapshot | None:
     """Return the snapshot from an image, in a small part of the time that `decode` takes; None for a foreign image."""
-    if len(image) < SIZE or not image.startswith(MAGIC):
+    if len(image) < SENT_AT or not image.startswith(MAGIC):
         return None
-    (left,), (sent,) = LEFT.unpack_from(image, LEFT_AT), SENT.unpack_from(image, SENT_AT)
-    return RankSnapshot(_latest(image), bool(left), sent)
+    (left,) = LEFT.unpack_from(image, LEFT_AT)
+    return RankSnapshot(_latest(image), bool(left), sum(sent_to(image)))
 
 
 def _latest(image: bytes) -> Entry | None:
-    places = range(HEADER.size, SIZE, RECORD.size)
+    places = range(HEADER.size, SENT_AT, RECORD.size)
     first, at = max((SEQUENCE.unpack_from(image, at)[0], at) for at in places)
     (last,) = SEQUENCE.unpack_from(image, at + RECORD.size - SEQUENCE.size)
     if first and first == last:

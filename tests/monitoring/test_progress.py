@@ -14,7 +14,7 @@ from ringcast.engine.recorder import Recorder, encoded, mapped
 from ringcast.monitoring.progress import ProgressSnapshot, draws, progress_snapshot
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
-from ringcast.wire.flight import FILE, KEPT, SIZE, decode, rank_snapshot
+from ringcast.wire.flight import FILE, KEPT, decode, image_size, rank_snapshot
 from ringcast.wire.header import STAGES
 from support.jobs import Job
 
@@ -47,8 +47,8 @@ def test_a_record_that_is_being_written_and_a_foreign_image_give_nothing() -> No
     seen = rank_snapshot(bytes(half))
     assert seen is not None
     assert seen.entry is None
-    assert rank_snapshot(bytes(SIZE)) is None
-    assert rank_snapshot(bytes(image[: SIZE - 1])) is None
+    assert rank_snapshot(bytes(image_size(2))) is None
+    assert rank_snapshot(bytes(image[: image_size(0) - 1])) is None
 
 
 def test_ranks_in_operations_between_them_gone_and_not_yet_there(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_ranks_in_operations_between_them_gone_and_not_yet_there(tmp_path: Path)
     for rank, recorder in enumerate(recorders):
         recorder.sent[0] += 10**rank
     recorders[5].close()
-    (tmp_path / FILE.format(rank=6)).write_bytes(bytes(SIZE))  # allocated, and nothing written yet
+    (tmp_path / FILE.format(rank=6)).write_bytes(bytes(image_size(2)))  # allocated, and nothing written yet
     whole = progress_snapshot(str(tmp_path), range(8))
     assert whole == ProgressSnapshot(5, Counter({"#17 allreduce": 3, "sendrecv": 1}), 111111)
     assert progress_snapshot(str(tmp_path), [0, 4]) + progress_snapshot(str(tmp_path), [1, 2, 3, 5, 6, 7]) == whole

@@ -21,7 +21,7 @@ from ringcast.monitoring.live import Usage
 from ringcast.protocol.operations import Operation
 from ringcast.wire import flight
 from ringcast.wire.call import COUNTS_OF, Call, Site
-from ringcast.wire.flight import KEPT, SIZE, Entry, Flight, decode
+from ringcast.wire.flight import KEPT, Entry, Flight, decode, image_size, sent_to
 from ringcast.wire.header import STAGES
 from support.jobs import Job
 from support.places import TESTS
@@ -118,7 +118,7 @@ def test_a_foreign_file_gives_nothing_and_a_damaged_one_what_is_readable(data: b
     whole = memory.image()
     torn = decode(whole[: len(whole) - len(data)])
     assert torn is not None
-    at = SIZE // 40
+    at = image_size(2) // 40
     damaged = decode(whole[:at] + data + whole[at + len(data) :])
     if damaged is not None:
         assert {e.number for e in damaged.entries if e.state == "done"} >= {8}
@@ -129,10 +129,18 @@ def test_a_foreign_file_gives_nothing_and_a_damaged_one_what_is_readable(data: b
 def test_a_file_of_any_length_gives_the_records_that_are_whole() -> None:
     recorded(memory := Recorder(0, 1), range(1, KEPT + 1))
     header, each = flight.HEADER.size, flight.RECORD.size
-    for length in range(0, SIZE + 1, 37):
+    for length in range(0, image_size(2) + 1, 37):
         found = decode(memory.image()[:length])
         whole = None if length < header else (length - header) // each
         assert (None if found is None else len(found.entries)) == whole
+
+
+def test_bytes_are_counted_by_the_rank_that_they_are_sent_to() -> None:
+    memory = Recorder(1, 3)
+    memory.sent[0] += 7
+    memory.sent[2] += 2**40
+    assert sent_to(memory.image()) == (7, 0, 2**40)
+    assert sent_to(memory.image()[:-1]) == ()
 
 
 def test_a_record_that_is_being_written_is_left_out() -> None:

@@ -145,7 +145,7 @@ class LaneEnds:
         for rank, protocol in enumerate(self.protocols):
             tables = self.segment(rank)
             found += [[*words] for words in (*self.ledger(rank).words(), tables.tails, tables.heads, tables.wanting)]
-            found.append([protocol.payload[0]])
+            found.append([*protocol.payload])
         return found
 
     def ring(self, source: int, peer: int) -> bytes:

@@ -127,7 +127,7 @@ class Notes:
 def _sums(endpoint: Endpoint) -> str:
     protocol = endpoint.protocol
     counts = f"sent {[*protocol.sent]} posted {[*protocol.posted]} matched {[*protocol.matched]}"
-    return f"{counts} payload {protocol.payload[0]}"
+    return f"{counts} payload {[*protocol.payload]}"
 
 
 def _joined(notes: dict[Any, list[str]]) -> str:
