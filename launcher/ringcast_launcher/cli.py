@@ -221,6 +221,8 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         add("--config", metavar="FILE", help="file of ringcast calibrate with the constants of the network"),
         add("--flight-recorder", metavar="FILE", help="if the job fails, write the last actions of all ranks there "
             "(*.json: as JSON)"),
+        add("--profile", metavar="FILE", help="record where the time of each rank goes, and write a report there: "
+            "*.html a page, *.json the numbers; - prints a table on standard error"),
     ]  # fmt: skip
     add("-m", dest="module", action="store_true", help="PROGRAM is a module, run as python -m MODULE")
     add("--as-mpi4py", action="store_true", help="give ringcast.MPI to a program that imports mpi4py")

@@ -25,6 +25,8 @@ from ringcast.wire.transport_kinds import IPC, KINDS, SHM, SOCKETS
 from ringcast_launcher.output import output
 from ringcast_launcher.plan import capacity, nested_launch, node_rendezvous, placement, slurm
 from ringcast_launcher.plan.job import (
+    PROFILES,
+    STREAM,
     USAGE,
     Job,
     JobError,
@@ -83,6 +85,7 @@ def job_of(options: argparse.Namespace, program: Sequence[str], environment: Map
         raise JobError(f"--transport sockets: {reason}; use tcp, or leave the choice to the launcher", USAGE)
     if options.flight_recorder and (problem := output_files.reason_not(Path(options.flight_recorder))):
         raise JobError(f"--flight-recorder {problem}", USAGE)
+    profile = _profile_file(options.profile or "")
     directory = _absolute(options.wdir or ".")
     if not Path(directory).is_dir():
         raise JobError(f"--wdir {options.wdir}: there is no such directory", USAGE)
@@ -118,6 +121,7 @@ def job_of(options: argparse.Namespace, program: Sequence[str], environment: Map
         verbose=options.verbose,
         quiet=options.quiet,
         flight_recorder=options.flight_recorder or "",
+        profile=profile,
         continue_on_failure=options.on_failure == "continue",
         stall_timeout=options.stall_timeout,
         interrupted=settings.grace or TIMING.interrupted,
@@ -261,7 +265,26 @@ def _settings(options: argparse.Namespace, environment: Mapping[str, str], far: 
     patience = said.start_timeout if options.debug is None else LONG  # a person may think before a rank joins
     start_timeout, grace = options.start_timeout or patience, options.grace or said.grace
     near = wish in WISHES and chosen != IPC.name
-    return replace(said, transport=chosen, near=near, file=file, start_timeout=start_timeout, grace=grace)
+    return replace(
+        said,
+        transport=chosen,
+        near=near,
+        file=file,
+        start_timeout=start_timeout,
+        grace=grace,
+        profile=bool(options.profile),
+    )
+
+
+def _profile_file(path: str) -> str:
+    """Return the absolute path of the profile, or -; JobError if it cannot be written."""
+    if path in ("", STREAM):
+        return path
+    if not path.endswith(PROFILES):
+        raise JobError(f"--profile {path}: expected a file *.html or *.json, or - for standard error", USAGE)
+    if problem := output_files.reason_not(Path(path)):
+        raise JobError(f"--profile {problem}", USAGE)
+    return _absolute(path)
 
 
 def _config_file(path: str, transport: str) -> str:

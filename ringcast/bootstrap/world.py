@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Literal, TextIO
 
@@ -309,6 +310,11 @@ def connected(group: Group, config: WorkerConfig, network: Network, timeout: flo
     world = Communicator(group, timeout if timeout is not None else config.timeout)
     connect_neighbours(group)
     _reach_neighbours(group.endpoint, config)
+    if config.profile and config.hosted:
+        from ringcast.profiling.attach import attach  # few jobs are profiled
+        from ringcast.profiling.part import write_part
+
+        attach(group, config.medium, partial(write_part, config.directory))
     return world
 
 

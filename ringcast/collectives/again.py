@@ -71,6 +71,8 @@ class Again:
         endpoint = group.endpoint
         if group.observe or group.on_stage or endpoint.predicted or (lanes := direct.free_lanes(endpoint)) is None:
             return None
+        if stage.granted and endpoint.profiler and endpoint.profiler.observes(site, stage.record, group.context):
+            return None
         op = endpoint.protocol.next_call(
             lanes, group.context, stage.call, site, granted=stage.granted, align=self._align, after=after
         )
@@ -125,6 +127,7 @@ class OnProgram(Again):
     def started(self, site: Site, value: Any, out: Any, steps: Steps[Any], *, silent: bool = False) -> Task[Any] | None:
         if self._program.offers or (out is not None and not self._takes(out)) or (op := self._begin(site)) is None:
             return None
+        op.blocks = False
         places, slots, data, out = self._laid(out)
         if places.source is not None:
             places.source[...] = value

@@ -104,6 +104,8 @@ def part(group: Group, context: int, members: tuple[int, ...], hosts: Hosts) -> 
         "vote": None,
         "decision": None,
     }
+    if group.endpoint.profiler is not None:
+        group.endpoint.profiler.members[context] = members
     return replace(group, context=context, members=members, hosts=hosts, derived=True, **fresh)
 
 
@@ -314,17 +316,21 @@ def run_schedule(
     start = clock() if report is not None else 0.0
     op = endpoint.begin(group.context, stage.call, stage.record, granted=stage.granted, align=align)
     slots = memory(schedule)
+    observe = group.observe
+    if (profiler := endpoint.profiler) is not None:
+        profiler.plans(op, stage, group.members)
+        observe = observe or (profiler.observer(op) if stage.granted else None)
     end: direct.End | None = direct.START
-    if group.observe is None and not schedule.concurrent and (programs := direct.predictable(endpoint, op)):
+    if observe is None and not schedule.concurrent and (programs := direct.predictable(endpoint, op)):
         assert endpoint.running is not None, "the stage is one of a call"
         patience = None if endpoint.running.blocks else 0.0
         end = direct.run(endpoint, programs, todo, slots, op, patience)
     if end is not None:
         steps = execute(todo, slots, op, concurrent=schedule.concurrent, **end._asdict())
-        if group.observe is not None:
+        if observe is not None:
             from ringcast.engine.observe import observed  # few programs are observed
 
-            steps = observed(steps, endpoint.rank, clock, group.observe)
+            steps = observed(steps, endpoint.rank, clock, observe)
         yield from steps
     endpoint.end(op)
     if report is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from ringcast._util.dataclass import dataclass
 from ringcast.algorithms import CallFacts, Params, build, find, validate
@@ -17,8 +16,7 @@ from ringcast.algorithms.network import Network
 from ringcast.analysis.rounds import messages
 from ringcast.analysis.simulate import Report, simulate, simulate_bcast
 from ringcast.analysis.topologies import FULL, Traffic, route_on, traffic
-from ringcast.engine.slots import bounds
-from ringcast.schedules.schedule import Schedule
+from ringcast.engine.slot_sizes import slot_sizes
 
 MOST = 200_000  # steps of all ranks, beyond which formulas take over: a few seconds for each algorithm
 SLOTS = 8  # slots that are moved in the time of a step
@@ -150,17 +148,3 @@ def _work(case: ComparedCase, name: str, params: Params) -> int:
     nslots = sum(build(case.collective, name, params, 0).parts)
     moved = entry.load(Call(params, nslots, rounds)).volume  # as if each slot were a byte
     return params.size * (rounds + moved // SLOTS)
-
-
-def slot_sizes(schedule: Schedule, counts: Sequence[int], nbytes: int) -> list[int]:
-    """Return the bytes of each slot of a buffer of `nbytes`: parts in proportion to `counts`, else equal parts.
-
-    Where ranks exchange parts, all parts have the same size, so some bytes may be left over.
-
-    >>> from ringcast.schedules.circulant import bcast
-    >>> slot_sizes(bcast(3, 0, nblocks=4), (), 10)
-    [2, 3, 2, 3]
-    """
-    p, parts = schedule.size, len(schedule.parts)
-    sizes = Call(Params(p, counts=tuple(counts)), nbytes, 0).parts if parts == p else (nbytes // parts,) * parts
-    return [b - a for a, b in pairwise(bounds(schedule, sizes).tolist())]

@@ -21,6 +21,7 @@
 | RINGCAST_DETERMINISTIC | 1: reductions combine in an order that neither transport, hosts nor constants change |
 | RINGCAST_PURE | 1: the compiled part is not used where it is installed |
 | RINGCAST_DIRECT | 0: no message is predicted, so every one goes through the whole engine |
+| RINGCAST_PROFILE | 1: each rank writes into the job's directory where its time went (set by the launcher) |
 | RINGCAST_DEBUG | info: rank 0 prints algorithm and time of every stage of a collective to standard error |
 | RINGCAST_RESTART | how often the job has been started afresh after a failure (default 0) |
 | RINGCAST_JOINED | set by `init`: the process that has joined as this rank, see `ringcast.procs.child_processes` |
@@ -59,6 +60,7 @@ _LONGEST_SOCKET = f"-{cluster.NAMES}/rank-999999"  # behind the name of the dire
 _OF_A_JOB = (  # not wishes
     "RINGCAST_RANK", "RINGCAST_SIZE", "RINGCAST_CONTROL", "RINGCAST_HOSTED", "RINGCAST_NONCE", "RINGCAST_KEY",
     "RINGCAST_DIR", "RINGCAST_GRACE", "RINGCAST_TERMINAL", "RINGCAST_COLUMNS", "RINGCAST_RESTART", "RINGCAST_JOINED",
+    "RINGCAST_PROFILE",
 )  # fmt: skip
 HOMES = ".ringcast"  # directory in the user's home for the files by which ranks meet
 
@@ -89,6 +91,7 @@ class WorkerConfig:
     pure: bool = False
     direct: bool = True
     debug: str = ""
+    profile: bool = False
     terminal: str = ""
     columns: int = 0
     restart: int = 0
@@ -134,6 +137,7 @@ class WorkerConfig:
             "RINGCAST_DETERMINISTIC": str(int(self.deterministic)),
             "RINGCAST_PURE": "1" if self.pure else "",
             "RINGCAST_DIRECT": "" if self.direct else "0",
+            "RINGCAST_PROFILE": "1" if self.profile else "",
             "RINGCAST_DEBUG": self.debug,
             "RINGCAST_TERMINAL": self.terminal,
             "RINGCAST_COLUMNS": str(self.columns or ""),
@@ -209,6 +213,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> WorkerConfig:
         deterministic=deterministic(env),
         pure=_switch(env, "RINGCAST_PURE"),
         direct=_switch(env, "RINGCAST_DIRECT", default=True),
+        profile=_switch(env, "RINGCAST_PROFILE"),
         debug=debug,
         terminal=env.get("RINGCAST_TERMINAL", ""),
         columns=_integer(env, "RINGCAST_COLUMNS", 0),

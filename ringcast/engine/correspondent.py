@@ -82,7 +82,7 @@ class Correspondent:
     def begin_request(self, record: bytes, site: Site) -> Operation:
         """Return the operation of a request, as `begin`; it is the request's own."""
         op, self._operation = self._operation, self._made()
-        op.site = site
+        op.site, op.blocks = site, False
         self.endpoint.recorder.begin(op, record)
         return op
 

@@ -78,10 +78,16 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
     """
     with endpoint.gate:
         until = None if timeout is None else endpoint.transport.clock() + timeout
-        if not (every and endpoint.predicted and are_done(endpoint, tasks, timeout)):
-            _make_progress(endpoint, deadlines(endpoint, tasks, timeout, every))
-        if endpoint.transport.unsent and all(task.error is None for task in tasks):
-            endpoint.deliver(until)
+        profiler = endpoint.profiler
+        began = 0.0 if profiler is None else profiler.enter_wait()
+        try:
+            if not (every and endpoint.predicted and are_done(endpoint, tasks, timeout)):
+                _make_progress(endpoint, deadlines(endpoint, tasks, timeout, every))
+            if endpoint.transport.unsent and all(task.error is None for task in tasks):
+                endpoint.deliver(until)
+        finally:
+            if profiler is not None:
+                profiler.leave_wait(began, [task.operation for task in tasks if task.operation is not None])
 
 
 def _make_progress(endpoint: Endpoint, waits: Generator[float, object, None]) -> None:

@@ -120,6 +120,7 @@ class Endpoint:
         self.ended = 0  # how many calls have come to their end, or to an error that is not fully known yet
         self.failures = 0  # how many of them have an error
         self.requests: dict[int, OpenCall] = {}  # calls that the program has not waited for, by the task's identity
+        self.profiler: Any = None  # the recorder, if it is one (`ringcast.engine.profiler`)
         self.programs: Any = None  # of calls that run by prediction (`ringcast.engine.direct`)
         self.memory_in_use: Any = None  # by these calls, as `ringcast.requests.buffers` keeps it
         self.background: Any = None  # how they go on by themselves (`ringcast.adapters.background`)
@@ -155,6 +156,7 @@ class Endpoint:
             self.tell_found()
             raise
         run.operation = op
+        op.blocks = run.blocks
         self.recorder.begin(op, record)
         return op
 

@@ -2,8 +2,9 @@
 
 With a launcher the records lie in a mapped file of the job's private directory, else in plain memory. A record is
 written once when its operation begins, and touched once more when that ends. Rounds are not followed: the record gets
-them, and the ranks that the operation waits for, when it has waited for a while, and when it fails. Beside the records
-are counters of the bytes of data sent to each rank, which the protocol advances itself. `ringcast.wire.flight` defines the layout.
+them, and the ranks that the operation waits for, when it has waited for a while, and when it fails. Behind them
+are counters of the bytes of data sent to each rank, which the protocol advances itself. `ringcast.wire.flight` defines
+the layout.
 """
 
 from __future__ import annotations

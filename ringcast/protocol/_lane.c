@@ -146,7 +146,7 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *named)
     uint64_t **places[] = {&self->sent, &self->seen, &self->posted, &self->matched,   &self->spent,
                            &self->held, &self->owed, &self->asked,  &self->transfers, &self->payload};
     for (int i = 0; i < 10; i++)
-        if (!self->links || !(*places[i] = keep(self, words[i], i == 8 ? 8 : 8 * (Py_ssize_t)size))) {
+        if (!self->links || !(*places[i] = keep(self, words[i], 8 * (Py_ssize_t)(i < 8 ? size : i < 9 ? 1 : size + 1)))) {
             Py_DECREF(self);
             return self->links ? NULL : PyErr_NoMemory();
         }
@@ -398,6 +398,7 @@ static int send_message(Lane *self, const Name *name, const Memory *memory, cons
     self->owed[peer] = 0;
     self->posted[peer]++;
     self->payload[peer] += frames;
+    self->payload[self->size] += frames;
     publish(self, peer, tail);
     return 1;
 }
@@ -658,6 +659,7 @@ static int confirms(Lane *self, const Name *name, const Message *message)
             message->header[4] >> 32 != offer->transfer || message->header[6] || !named(self, &its, self->done, 0, message))
             continue;
         self->payload[offer->peer] += offer->total;
+        self->payload[self->size] += offer->total;
         self->asked[offer->peer] -= offer->room;
         *offer = self->offers[--self->offered];
         consumed(self, name->peer, message);

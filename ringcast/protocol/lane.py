@@ -186,7 +186,7 @@ class PythonLane:
         ledger.owed[peer] = 0
         ledger.sent[peer] = sent + 1
         ledger.posted[peer] += 1
-        self._outbox.payload[peer] += total
+        self._outbox.count(peer, total)
         return True
 
     def take(

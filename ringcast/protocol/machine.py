@@ -152,7 +152,7 @@ class Protocol:
 
     @property
     def payload(self) -> list[int] | memoryview[int]:
-        """Bytes of users' data ever sent to each rank, headers not counted; they may be put elsewhere."""
+        """Bytes of users' data ever sent to each rank, and their sum, without headers; they may be put elsewhere."""
         return self._outbox.payload
 
     @payload.setter

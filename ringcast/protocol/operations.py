@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ringcast.errors import PeerFailed, Where
 from ringcast.transports.base import Frame
@@ -131,9 +131,12 @@ class Operation:
     __slots__ = (
         "ahead",
         "align",
+        "began",
+        "blocks",
         "call",
         "concurrent",
         "context",
+        "counted",
         "error",
         "fingerprint",
         "granted",
@@ -153,6 +156,7 @@ class Operation:
         "slack",
         "stages",
         "synchronous",
+        "tally",
     )
 
     def __init__(self, context: int, number: int, call: Call, granted: bool, align: int, site: Site = NOWHERE) -> None:
@@ -173,6 +177,10 @@ class Operation:
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
         self.record = 0  # where the flight recorder has it; 0 nowhere
+        self.blocks = True  # its caller has nothing to do until it is done
+        self.tally: Any = None  # where a profiler counts it, if there is one …
+        self.began = 0.0  # … when it has begun, on the transport's clock …
+        self.counted = 0  # … and how many bytes this rank had sent by then
         self.round: int | None = None
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None

@@ -40,9 +40,14 @@ class Outbox:
     def __init__(self, rank: int, nonce: int, counters: Counters) -> None:
         # (peer, message, whether its loss matters, memory that is lent with it)
         self.queue: deque[tuple[int, list[Frame], bool, Sequence[memoryview]]] = deque()
-        # By rank: bytes of users' data ever sent there, headers not counted.
-        self.payload: list[int] | memoryview[int] = [0] * len(counters.sent)
+        # By rank: bytes of users' data ever sent there, headers not counted; and behind them the sum.
+        self.payload: list[int] | memoryview[int] = [0] * (len(counters.sent) + 1)
         self.rank, self._nonce, self._sent = rank, nonce, counters.sent
+
+    def count(self, peer: int, size: int) -> None:
+        """Count bytes of users' data as sent to a peer."""
+        self.payload[peer] += size
+        self.payload[-1] += size
 
     def emit(
         self,
@@ -77,12 +82,12 @@ class Outbox:
         )
         vital = True
         if kind == EAGER:
-            self.payload[peer] += length
+            self.count(peer, length)
             # One frame is cheaper than two, and what goes eagerly has to be copied anyway.
             self.queue.append((peer, [b"".join((header, *frames))], vital, ()))
             return
         if kind == DATA:
-            self.payload[peer] += length
+            self.count(peer, length)
         elif kind == REFUSE or (kind == CTS and flags & OF_NO_CALL):
             vital = False  # a peer that has left, properly or not, misses neither
         self.queue.append((peer, [header, *frames], vital, lent))

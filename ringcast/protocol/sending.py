@@ -90,7 +90,7 @@ class Sending:
             raise Broken(f"it has read {size} bytes of a message of {send.total}")
         send.lent = False
         send.offset = send.credit = size
-        self._outbox.payload[send.peer] += size
+        self._outbox.count(send.peer, size)
 
     def _pump(self, send: Send) -> None:
         """Send the segments that are granted; only whole ones, except at the end."""
@@ -119,7 +119,7 @@ class Sending:
         """
         send = self.transfers.get((h.source, h.transfer))
         if send is not None and send.lent:
-            self._outbox.payload[send.peer] += send.total
+            self._outbox.count(send.peer, send.total)
         elif send is not None and send.offset < send.total:
             raise Broken(f"it confirmed {send.total} bytes of which {send.offset} were sent")
         self.finish((h.source, h.transfer))

@@ -81,12 +81,18 @@ class Calls(Caller):
         else:
             operation, site = call
         with endpoint.gate:
-            result = again.make(site, value, out)
-            if type(result) is Rest:
-                return self._make(operation, result.steps, None, site)
-            if result is not UNMADE and endpoint.transport.unsent:
-                endpoint.deliver(None if self.timeout is None else endpoint.transport.clock() + self.timeout)
-            return result
+            if (profiler := endpoint.profiler) is not None:
+                profiler.enter()
+            try:
+                result = again.make(site, value, out)
+                if type(result) is Rest:
+                    return self._make(operation, result.steps, None, site)
+                if result is not UNMADE and endpoint.transport.unsent:
+                    endpoint.deliver(None if self.timeout is None else endpoint.transport.clock() + self.timeout)
+                return result
+            finally:
+                if profiler is not None:
+                    profiler.leave()
 
     def _make(self, operation: str, steps: Steps[Result], timeout: float | None, site: Site) -> Result:
         """Make the call of this name, and return its result."""
@@ -94,11 +100,16 @@ class Calls(Caller):
         endpoint = self._group.endpoint
         if endpoint.requests:
             check_buffers(endpoint, OpenCall(operation, site, steps, self._group.context))
+        if (profiler := endpoint.profiler) is not None:
+            profiler.enter()
         try:
             return drive(endpoint, steps, timeout, site)
         except FAILURES as error:
             self._raised(error, operation, site)
             raise
+        finally:
+            if profiler is not None:
+                profiler.leave()
 
     def _begin(self, operation: str, make: Callable[[], Steps[Result]], site: Site) -> Request[Result]:
         """Begin the call of this name, and return a request for its result; `make` returns its steps."""

@@ -17,6 +17,7 @@ from ringcast.wire.header import STAGES, label_of
 
 KEPT = 64  # operations
 FILE = "flight-{rank}"  # in the job's directory
+PROFILE = "profile-{rank}.json"  # there too
 PEERS = 8  # a record names at most so many of the ranks that its operation waits for
 
 RUNNING, DONE, FAILED = 1, 2, 3
@@ -37,8 +38,8 @@ FIXED_AT = STATE_AT + MOVING.size
 SEQUENCE = Struct("<Q")
 CALL = Struct("<32s32s16s16s72sii")  # collective, algorithm, dtype, operator, shape; root, nblocks
 
-SENT_AT = HEADER.size + KEPT * RECORD.size  # behind the records: bytes of data sent so far to each rank, as …
-SENT = "=%dQ"  # … words in the machine's order
+SENT_AT = HEADER.size + KEPT * RECORD.size  # behind the records: bytes of data sent so far to each rank, and …
+SENT = "=%dQ"  # … the sum, as words in the machine's order
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,13 @@ class Flight:
 
 def image_size(size: int) -> int:
     """Return the bytes of the record of a rank in a job of so many."""
-    return SENT_AT + 8 * size
+    return SENT_AT + 8 * (size + 1)
 
 
 def sent_to(image: bytes) -> tuple[int, ...]:
-    """Return from an image the bytes of data that the rank has sent so far to each rank; () of a short image."""
+    """Return from an image the bytes of data that the rank has sent so far to each rank, and their sum."""
     _, _, size, *_ = HEADER.unpack_from(image)
-    return unpack_from(SENT % size, image, SENT_AT) if len(image) >= image_size(size) else ()
+    return unpack_from(SENT % (size + 1), image, SENT_AT) if len(image) >= image_size(size) else (0,)
 
 
 def decode(image: bytes) -> Flight | None:
@@ -124,7 +125,7 @@ def rank_snapshot(image: bytes) -> RankSnapshot | None:
     if len(image) < SENT_AT or not image.startswith(MAGIC):
         return None
     (left,) = LEFT.unpack_from(image, LEFT_AT)
-    return RankSnapshot(_latest(image), bool(left), sum(sent_to(image)))
+    return RankSnapshot(_latest(image), bool(left), sent_to(image)[-1])
 
 
 def _latest(image: bytes) -> Entry | None:

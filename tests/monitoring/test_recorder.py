@@ -139,8 +139,8 @@ def test_bytes_are_counted_by_the_rank_that_they_are_sent_to() -> None:
     memory = Recorder(1, 3)
     memory.sent[0] += 7
     memory.sent[2] += 2**40
-    assert sent_to(memory.image()) == (7, 0, 2**40)
-    assert sent_to(memory.image()[:-1]) == ()
+    assert sent_to(memory.image()) == (7, 0, 2**40, 0)
+    assert sent_to(memory.image()[:-1]) == (0,)
 
 
 def test_a_record_that_is_being_written_is_left_out() -> None:

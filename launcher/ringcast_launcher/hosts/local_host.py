@@ -46,6 +46,7 @@ from ringcast_launcher.hosts.messages import (
     NotStarted,
     Output,
     ProcessActivity,
+    ProfilePart,
     Progress,
     Record,
     Report,
@@ -132,10 +133,10 @@ class LocalHost:
                 self._reports.append(States(self._states()))
             case AskProgress():
                 self._reports.append(Progress(progress_snapshot(self._directory, self._processes)))
-            case Finish():
+            case Finish(records, profiles):
                 self._end_remaining()
                 self._drain()
-                self._reports += [*self._records(command.records), HostFinished()]
+                self._reports += [*self._records(records), *self._profiles(profiles), HostFinished()]
 
     def reports(self, ready: Container[File] = ()) -> list[Report]:
         """Return the reports since the last call; `ready` are files that can be read."""
@@ -218,6 +219,11 @@ class LocalHost:
         for rank in self._processes if wanted else ():
             with suppress(OSError):  # the rank has no record
                 yield Record(rank, Path(self._directory, flight.FILE.format(rank=rank)).read_bytes())
+
+    def _profiles(self, wanted: bool) -> Iterator[ProfilePart]:
+        for rank in self._processes if wanted else ():
+            with suppress(OSError):  # the rank has written none
+                yield ProfilePart(rank, Path(self._directory, flight.PROFILE.format(rank=rank)).read_bytes())
 
     def _signal(self, number: int) -> None:
         for process in self._processes.values():

@@ -79,9 +79,13 @@ class AskProgress:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End all remaining processes and read the rest of the output; answered by Record (if wanted) and Finished."""
+    """End all remaining processes and read the rest of the output; answered by Finished.
+
+    Before that come the Records, or ProfileParts, of the ranks, where they are wanted.
+    """
 
     records: bool
+    profiles: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,14 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfilePart:
+    """The part of the profile that a rank has written."""
+
+    rank: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class HostFinished:
     """No process of this host's ranks is left; this is the last report."""
 
@@ -227,6 +239,7 @@ Report: TypeAlias = (
     | States
     | Progress
     | Record
+    | ProfilePart
     | HostFinished
     | HostLost
 )
@@ -242,7 +255,7 @@ def ranks_of(report: Report) -> frozenset[int]:
     [3, 5]
     """
     match report:
-        case Output() | InputTaken() | Exited() | Fenced() | ProcessActivity() | Record():
+        case Output() | InputTaken() | Exited() | Fenced() | ProcessActivity() | Record() | ProfilePart():
             return frozenset([report.rank])
         case Started(ranks) | Stacks(ranks):
             return frozenset(ranks)

@@ -26,6 +26,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 STALL = TIMING.stall  # seconds after which a silent rank that does nothing is stuck, where the user says nothing else
 DEBUGGER = "ringcast.bootstrap.debugger"
 USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
+PROFILES = (".html", ".json")  # how the names of profiles end …
+STREAM = "-"  # … or this in place of a file: standard error
 
 
 class JobError(Exception):
@@ -90,6 +92,7 @@ class Job:
     verbose: bool = False
     quiet: bool = False  # without notes of the launcher's own; errors are shown
     flight_recorder: str = ""  # file for the flight record, written if the job fails
+    profile: str = ""  # file for the profile; "-" for standard error
     last_words: str = ""  # file for the text at the end of the job; empty for standard error
     continue_on_failure: bool = False  # the other ranks go on without failed ranks
     stall_timeout: float = STALL  # of a rank that is silent, and does nothing

@@ -21,6 +21,7 @@ from ringcast_launcher.plan.job import Job
 from ringcast_launcher.run import last_words as report
 from ringcast_launcher.run.connect_hosts import connected_hosts
 from ringcast_launcher.run.loop import Running
+from ringcast_launcher.run.profile import write_profile
 from ringcast_launcher.system.child import subreaper
 from ringcast_launcher.system.job_dir import job_directory
 from ringcast_launcher.system.signals import CAUGHT, noted
@@ -83,12 +84,13 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         end = running.report(verdict)
         failed = verdict.rank is not None and not running.asked_to_end
         again = failed and job.settings.restart < job.max_restarts
+        profile = write_profile(job, directory, end) if job.profile else ""
         if remotes:
             writer.settle(SETTLE)  # the other nodes end with the same code
             over = _over(end.but_for(writer.losses), again)
             for remote in remotes:
                 remote.end_job(over)
-    return end, running.last_words + end.last_words(running.error_of_cause, job.argv), again
+    return end, profile + running.last_words + end.last_words(running.error_of_cause, job.argv), again
 
 
 def _over(end: JobReport, again: bool) -> JobEnd:

@@ -63,6 +63,7 @@ from ringcast_launcher.hosts.messages import (
     InputTaken,
     Output,
     ProcessActivity,
+    ProfilePart,
     Progress,
     Record,
     Report,
@@ -306,6 +307,8 @@ class Running:
                 return self._judge(self._silence.judge(rank, now - heard[rank], activity, now))
             case Record(rank, image) if not self._job.nodes[i].here:
                 Path(self._directory, flight.FILE.format(rank=rank)).write_bytes(image)
+            case ProfilePart(rank, data) if not self._job.nodes[i].here:
+                Path(self._directory, flight.PROFILE.format(rank=rank)).write_bytes(data)
             case Signalled(number):
                 return self._signalled(i, number)
             case Progress():
@@ -409,7 +412,7 @@ class Running:
     def _finish(self, verdict: Verdict) -> None:
         """Have all hosts end the remaining processes, and take the rest of the output."""
         asked = [i for i in range(len(self._job.nodes)) if i in self._all_hosts]
-        self._all_hosts.send_all(Finish(records=verdict.code != 0))
+        self._all_hosts.send_all(Finish(records=verdict.code != 0, profiles=bool(self._job.profile)))
         answers = self._all_hosts.answers((HostFinished,), FINISH)
         for i, said in self._all_hosts.reports():
             self._take(i, said)

@@ -1,0 +1,60 @@
+"""Write the profile of a job, from the parts that its ranks have written into the job's directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ringcast._util.output_files import write_text
+from ringcast._util.safe_text import escaped
+from ringcast.wire.flight import PROFILE
+from ringcast_launcher.decide.job_report import JobReport
+from ringcast_launcher.plan.job import STREAM, Job
+
+
+def write_profile(job: Job, directory: str, end: JobReport) -> str:
+    """Write the profile; return the text about it for standard error, or the profile itself."""
+    from ringcast.profiling.report import report  # imports numpy, which few jobs need here
+
+    parts = list(_parts(directory, job.size))
+    if not parts:
+        return _line("there is no profile: no rank has called ringcast.init, or none has lived for a second after it")
+    command = [os.fsencode(each).decode("utf-8", "replace") for each in ("ringcast-launch", *sys.argv[1:])]
+    errors = {rank.rank: rank.fate.error for rank in end.ranks if rank.fate.error}
+    failure = end.last_words().splitlines()[-1].removeprefix(_line("").rstrip("\n")) if end.last_words() else ""
+    made = report(parts, job.size, command=command, failure=failure, errors=errors)
+    try:
+        return _written(job.profile, made)
+    except OSError as error:
+        return _line(f"the profile was not written to {job.profile}: {error.strerror}")
+
+
+def _parts(directory: str, size: int) -> Iterator[dict[str, Any]]:
+    """Yield the parts of the ranks that have written one."""
+    for rank in range(size):
+        try:
+            yield json.loads(Path(directory, PROFILE.format(rank=rank)).read_bytes())
+        except OSError:
+            continue
+
+
+def _written(file: str, made: dict[str, Any]) -> str:
+    if file == STREAM:
+        from ringcast.profiling.table import table
+
+        return table(made)
+    if file.endswith(".json"):
+        write_text(file, json.dumps(made, separators=(",", ":")))
+    else:
+        from ringcast.profiling.page import write
+
+        write(file, made)
+    return _line(f"the profile is in {file}: {made['summary']}")
+
+
+def _line(text: str) -> str:
+    return f"ringcast-launch: {escaped(text)}\n"

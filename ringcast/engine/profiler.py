@@ -1,0 +1,323 @@
+"""The profiler of a rank: a flight recorder that also sums the times of operations, by the program's call sites.
+
+It keeps three things. Sums and a histogram of each call site, however often it calls. Moments at which operations have
+begun and ended, of every `stride`-th call: all ranks keep the same ones, so that the moments of one call can be
+compared between ranks; the stride doubles when there is no room for more. And the rounds of a few calls whose messages
+are large. The memory of all of it is bounded. `ringcast.profiling` makes a report from it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ringcast.engine.recorder import Recorder
+from ringcast.events import Event, Observer
+from ringcast.protocol.operations import Operation
+from ringcast.wire.call import NOWHERE, Site
+from ringcast.wire.flight import CALL
+from ringcast.wire.header import STAGES, call_of
+
+MOMENTS = 1 << 20  # that all ranks together keep
+MOST_MOMENTS, FEWEST_MOMENTS = 1 << 14, 1 << 7  # of a rank
+TALLIES = 4096  # call sites with different arguments; further ones share a tally
+CHANNELS = 4096  # pairs of a rank and a tag whose messages are counted
+BUCKETS = 64  # of a histogram: times of 2**i to 2**(i+1) nanoseconds
+FIRST, EVERY = 3, 64  # of a call with large messages: the first calls are observed, and then every 64th
+ROUNDS = 512  # of a call that is observed, at most
+SAVE, SHARE = 1.0, 100.0  # seconds between two saves, at least, and in times of what a save takes
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Tally:
+    """The sums of one call site, for one kind of arguments and one communicator; times are seconds.
+
+    Attributes:
+        number: of the tally, from 0, in the order in which they were made.
+        site: file and line of the call.
+        name: of the function or method that the program calls there.
+        call: the arguments, as `recorder.encoded` makes them.
+        context: the communicator's number.
+        calls: how many operations have ended …
+        later: … and how many of them were not the first stage of their call.
+        blocking: time of operations in calls that block.
+        under_way: time of operations of requests, from their beginning to their end.
+        awaited: of this, the time in which the program waited for them.
+        python: time in blocking calls beside their operations.
+        slowest: (time, number of the call, when it began) of the slowest operation.
+        histogram: how many operations took 2**i to 2**(i+1) nanoseconds, by i.
+        requests: how many of them were of requests.
+        failed: how many have failed.
+        sent: bytes of data that this rank has sent while they were under way.
+        traces: the rounds of observed calls, by the number of the operation.
+        plan: of the operation, as `ringcast.collectives.stage` makes it.
+        channels: counts of the messages sent and received on the same way, of a message to or from one rank.
+    """
+
+    __slots__ = (
+        "awaited",
+        "blocking",
+        "call",
+        "calls",
+        "channels",
+        "context",
+        "failed",
+        "histogram",
+        "later",
+        "name",
+        "number",
+        "plan",
+        "python",
+        "requests",
+        "sent",
+        "site",
+        "slowest",
+        "traces",
+        "under_way",
+    )
+
+    def __init__(self, number: int, site: Site, name: str, call: bytes, context: int) -> None:
+        self.number, self.site, self.name, self.call, self.context = number, site, name, call, context
+        self.calls = self.later = self.requests = self.failed = self.sent = 0
+        self.blocking = self.under_way = self.awaited = self.python = 0.0
+        self.slowest = 0.0, 0, 0.0
+        self.histogram = [0] * BUCKETS
+        self.traces: dict[int, list[Event]] = {}
+        self.channels: tuple[list[int], list[int]] | None = None
+        self.plan: Any = None
+
+
+class Profiler(Recorder):
+    """The recorder of a rank, in place of another one, whose memory it takes over; `save` keeps what it has found."""
+
+    def __init__(
+        self, recorder: Recorder, size: int, clock: Callable[[], float], save: Callable[[Profiler], None] | None = None
+    ) -> None:
+        self._memory, self._last, self.sent = recorder._memory, recorder._last, recorder.sent
+        self._clock = clock
+        self.tallies: list[Tally] = []
+        self.moments: list[tuple[int, int, int, float, float]] = []  # tally, number, another number, begin, end
+        self.stride = 1
+        self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
+        self.start, self.end = clock(), 0.0
+        self.outside = 0.0  # seconds of the program in none of ringcast's calls, before the last one began
+        self._room = min(MOST_MOMENTS, max(FEWEST_MOMENTS, MOMENTS // size))
+        self._of: dict[tuple[Site, bytes, int], Tally] = {}
+        self._names: dict[Site, str] = {}
+        self._channels: dict[tuple[int, str, str], list[int]] = {}
+        self._left = self.start  # when the program has left the last call
+        self._entered = self.start  # when it has entered the call that it is in now
+        self._inside = 0.0  # time of the operations of that call
+        self._tally: Tally | None = None  # of the last of them
+        self._depth = 0  # of calls within calls
+        self._save, self._due = save, self.start + SAVE
+
+    def begin(self, op: Operation, call: bytes) -> None:
+        super().begin(op, call)
+        key = op.site, call, op.context
+        op.tally = self._of.get(key) or self._new(key)
+        op.counted = self.sent[-1]
+        op.began = self._clock()
+
+    def done(self, op: Operation) -> None:
+        super().done(op)
+        now, began, tally = self._clock(), op.began, op.tally
+        if tally is None:  # it has begun before the profile
+            return
+        seconds = now - began
+        tally.calls += 1
+        tally.later += op.number % STAGES != 0
+        tally.sent += self.sent[-1] - op.counted
+        tally.histogram[int(seconds * 1e9).bit_length()] += 1
+        if op.blocks:
+            tally.blocking += seconds
+            self._is_over(tally, began, now)
+        else:
+            tally.requests += 1
+            tally.under_way += seconds
+        if seconds > tally.slowest[0]:
+            tally.slowest = seconds, op.number, began
+        if tally.channels is not None:
+            self._keep_message(tally, began, now)
+        elif op.number and not call_of(op.number) % self.stride:
+            self._keep(tally.number, op.number, 0, began, now)
+        if now > self._due and self._save is not None:
+            self.save()
+
+    def _is_over(self, tally: Tally, began: float, now: float) -> None:
+        """Count an operation whose caller has waited for it."""
+        if not self._depth:  # a call that has nothing else in it
+            self.outside += began - self._left
+            self._left = now
+            return
+        self._inside += now - began
+        self._tally = tally
+        if began < self._entered:  # the call had begun by prediction
+            self.outside -= self._entered - began
+            self._entered = began
+
+    def failed(self, op: Operation, peers: tuple[int, ...] | None = None) -> None:
+        super().failed(op, peers)
+        if op.tally is not None:
+            op.tally.failed += 1
+            self._keep(op.tally.number, op.number, 0, op.began, self._clock())
+
+    def close(self) -> None:
+        if not self.end:
+            self.end = self._clock()
+            self.save()
+        super().close()
+
+    def plain(self) -> Recorder:
+        """End the profile; return a recorder that goes on with the same memory."""
+        self.end = self._clock()
+        self.outside = self.outside_until(self.end)
+        recorder = Recorder.__new__(Recorder)
+        recorder._memory, recorder._last, recorder.sent = self._memory, self._last, self.sent
+        return recorder
+
+    def save(self) -> None:
+        """Keep what was found so far; the next time is far enough away that it takes a small part of the time."""
+        began = self._clock()
+        if self._save is not None:
+            self._save(self)
+        ended = self._clock()
+        self._due = ended + max(SAVE, SHARE * (ended - began))
+
+    def outside_until(self, now: float) -> float:
+        """Return the seconds in which the program was in none of ringcast's calls."""
+        return self.outside + (0.0 if self._depth else now - self._left)
+
+    def enter(self) -> None:
+        """Take note that the program has made a call."""
+        self._depth += 1
+        if self._depth == 1:
+            self._entered, self._inside, self._tally = self._clock(), 0.0, None
+            self.outside += self._entered - self._left
+
+    def leave(self) -> None:
+        """Take note that the call is over."""
+        self._depth -= 1
+        if not self._depth:
+            self._left = self._clock()
+            if self._tally is not None:
+                self._tally.python += max(0.0, self._left - self._entered - self._inside)
+
+    def enter_wait(self) -> float:
+        """Take note that the program waits for requests; return the present time, for `leave_wait`."""
+        now = self._clock()
+        if not self._depth:
+            self.outside += now - self._left
+        return now
+
+    def leave_wait(self, began: float, ops: Sequence[Operation]) -> None:
+        """Take note that it has waited for these, if any."""
+        now = self._clock()
+        if self._depth:
+            return  # a call waits, whose time it is
+        self._left = now
+        for op in ops:
+            if op.tally is not None:
+                op.tally.awaited += (now - began) / len(ops)
+
+    def plans(self, op: Operation, stage: Any, members: tuple[int, ...]) -> None:
+        """Keep the plan of an operation that has begun, and the members of its communicator."""
+        if op.tally is not None:
+            self.members.setdefault(op.context, members)
+            op.tally.plan = stage
+
+    def observer(self, op: Operation) -> Observer | None:
+        """Return the observer of an operation that begins now, if its rounds are to be kept."""
+        if op.tally is None or not _is_due(op.tally.calls):
+            return None
+        return _Rounds(op.tally.traces, op.number)
+
+    def observes(self, site: Site, call: bytes, context: int) -> bool:
+        """Return whether the rounds of the next call of a site would be kept."""
+        tally = self._of.get((site, call, context))
+        return tally is None or _is_due(tally.calls)
+
+    def _new(self, key: tuple[Site, bytes, int]) -> Tally:
+        if len(self.tallies) >= TALLIES:
+            key = NOWHERE, b"", 0  # all others
+            if (others := self._of.get(key)) is not None:
+                return others
+        tally = Tally(len(self.tallies), key[0], self._name(key[0]), *key[1:])
+        tally.channels = self._ways(*key[1:])
+        self.tallies.append(tally)
+        self._of[key] = tally
+        return tally
+
+    def _name(self, site: Site) -> str:
+        """Return the name of the function or method of ringcast that the program calls there."""
+        if site not in self._names:
+            self._names[site] = _outermost_name()
+        return self._names[site]
+
+    def _ways(self, call: bytes, context: int) -> tuple[list[int], list[int]] | None:
+        """Return the counts of messages on the way to, and from, the ranks of a message between two; else None."""
+        ends = ends_of(call)
+        if ends is None:
+            return None
+        dest, source, tag = ends
+        ways = (context, f"to {dest}", tag), (context, f"from {source}", tag)
+        if len(self._channels) > CHANNELS:
+            return [0], [0]
+        return self._channels.setdefault(ways[0], [0]), self._channels.setdefault(ways[1], [0])
+
+    def _keep_message(self, tally: Tally, began: float, now: float) -> None:
+        assert tally.channels is not None
+        sent, received = tally.channels
+        sent[0] += 1
+        received[0] += 1
+        if not sent[0] % self.stride or not received[0] % self.stride:
+            self._keep(tally.number, sent[0], received[0], began, now)
+
+    def _keep(self, *moments: float) -> None:
+        self.moments.append(moments)  # type: ignore[arg-type]  # they are the right ones
+        if len(self.moments) > self._room:
+            self.stride *= 2
+            self.moments = [each for each in self.moments if self._stays(each)]
+
+    def _stays(self, moment: tuple[int, int, int, float, float]) -> bool:
+        tally, number, other = self.tallies[moment[0]], moment[1], moment[2]
+        if tally.channels is None:
+            return call_of(number) % self.stride == 0
+        return number % self.stride == 0 or other % self.stride == 0
+
+
+class _Rounds:
+    """Keeps the events of one operation, up to ROUNDS."""
+
+    def __init__(self, traces: dict[int, list[Event]], number: int) -> None:
+        while len(traces) > FIRST:
+            del traces[sorted(traces)[1]]  # the first one stays, and the last ones
+        self._events: list[Event] = traces.setdefault(number, [])
+
+    def __call__(self, event: Event) -> None:
+        if len(self._events) < 2 * ROUNDS:
+            self._events.append(event)
+
+
+def _is_due(calls: int) -> bool:
+    return calls < FIRST or calls % EVERY == 0
+
+
+def ends_of(call: bytes) -> tuple[str, str, str] | None:
+    """Return destination, source and tag of a message between two ranks, "" where there is none, or any; else None."""
+    shape = CALL.unpack(call)[4].rstrip(b"\0").decode() if len(call) == CALL.size else ""
+    if not shape.startswith("(") or "tag" not in shape:
+        return None
+    facts = dict(fact.split(" ", 1) for fact in shape[1:-1].split(", "))
+    return facts.get("to", ""), facts.get("from", ""), facts.get("tag", "")
+
+
+def _outermost_name() -> str:
+    """Return the name of the function of ringcast that the program has called; "" if another thread is at work."""
+    frame, name = sys._getframe(1), ""
+    while frame is not None and frame.f_code.co_filename.startswith(_HOME):
+        name = frame.f_code.co_name
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    return name if frame is not None else ""

@@ -1,0 +1,119 @@
+"""Who waited for whom: the moments of one call on all ranks, put side by side.
+
+A rank is *late* for a call as long as it has not made it, and another rank, which needs it there, is in the call. What
+a rank needs follows from the collective: all others for allreduce, the root for bcast. Of a message between two ranks
+the receiver needs the sender; a sender needs the receiver too, where the message is not sent at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+from ringcast.wire.header import call_of
+
+FROM_ROOT = frozenset({"bcast", "scatter", "scatterv"})
+TO_ROOT = frozenset({"reduce", "gather", "gatherv"})
+FROM_LOWER = frozenset({"scan", "exscan"})
+OF_NEIGHBORS = "neighbor_"  # begins names of collectives; only the ranks themselves know their neighbours
+
+
+class Moment(NamedTuple):
+    """The time that one rank was in a call."""
+
+    rank: int  # in the job
+    tally: int  # of this rank
+    number: int  # of the operation; of a message how many there were before it
+    began: float
+    ended: float
+
+
+class Call(NamedTuple):
+    """A call, or a message between two ranks, as its ranks have recorded it."""
+
+    collective: str
+    root: int | None  # rank in the job
+    members: Sequence[int]  # ranks in the job, by rank of the communicator
+    moments: list[Moment]
+
+
+class Wait(NamedTuple):
+    """The last rank that another one needs in a call, and when it has made the call."""
+
+    ready: float
+    rank: int
+
+
+def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iterator[Call]:
+    """Yield the calls that ranks have recorded; `shift[i]` is added to the times of part i."""
+    stride = max((part["stride"] for part in parts), default=1)
+    calls: dict[Any, Call] = {}
+    for i, part in enumerate(parts):
+        by, rank = shift[i], part["rank"]
+        for tally_number, op, other, began, ended in part["moments"]:
+            tally = part["tallies"][tally_number]
+            moment = Moment(rank, tally_number, op, began + by, ended + by)
+            if tally["ends"] is not None:
+                key = _message(part, tally, op, other, stride)
+            elif call_of(op) % stride == 0:  # else not all ranks have kept it
+                key = tally["context"], op
+            else:
+                continue
+            if key not in calls:
+                members = part["contexts"][str(tally["context"])]
+                root = tally["root"]
+                calls[key] = Call(tally["collective"], None if root is None else members[root], members, [])
+            calls[key].moments.append(moment)
+    yield from calls.values()
+
+
+def _message(part: Mapping[str, Any], tally: Mapping[str, Any], sent: int, received: int, stride: int) -> object:
+    """Return the key by which the two ends of a message find each other; of others, one of its own."""
+    dest, source, tag = tally["ends"]
+    context, rank = tally["context"], part["rank"]
+    members = part["contexts"][str(context)]
+    if tag and source.isdigit() and received % stride == 0:
+        return "message", context, members[int(source)], rank, tag, received
+    if tag and dest.isdigit() and not source and sent % stride == 0:
+        return "message", context, rank, members[int(dest)], tag, sent
+    return "alone", context, rank, dest, source, tag, sent, received
+
+
+def waits(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> list[Wait | None]:
+    """Return for each of the waiting ranks the last of the others that it needs; None if that is not known, or none.
+
+    Takes O(n log n) for n moments.
+    """
+    collective, root, members, _ = call
+    if collective.startswith(OF_NEIGHBORS):
+        return [None] * len(waiting)
+    if collective in FROM_ROOT:
+        found = [moment for moment in others if moment.rank == root]
+        wait = Wait(found[0].began, found[0].rank) if found else None
+        return [None if moment.rank == root else wait for moment in waiting]
+    if collective in FROM_LOWER:
+        return _lower(members, waiting, others)
+    last = sorted(others, key=lambda moment: moment.began)[-2:]
+    needed: list[Wait | None] = []
+    for moment in waiting:
+        latest = [Wait(each.began, each.rank) for each in last if each.rank != moment.rank]
+        needed.append(latest[-1] if latest and (collective not in TO_ROOT or moment.rank == root) else None)
+    return needed
+
+
+def _lower(members: Sequence[int], waiting: Sequence[Moment], others: Sequence[Moment]) -> list[Wait | None]:
+    place = {rank: i for i, rank in enumerate(members)}
+    began = {place[moment.rank]: moment.began for moment in others}
+    needed: dict[int, Wait | None] = {}
+    last = Wait(-inf, -1)
+    for i, rank in enumerate(members):
+        needed[rank] = last if last.rank >= 0 else None
+        if i in began:
+            last = max(last, Wait(began[i], rank))
+    return [needed[moment.rank] for moment in waiting]
+
+
+def late(moment: Moment, wait: Wait | None) -> float:
+    """Return the seconds that a rank waited for one that had not made the call yet."""
+    return 0.0 if wait is None else min(max(0.0, wait.ready - moment.began), moment.ended - moment.began)

@@ -1,0 +1,157 @@
+"""The part of a profile that one rank has recorded, as plain data for JSON; `ringcast.profiling.report` joins them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import zmq
+
+from ringcast import algorithms
+from ringcast._util.output_files import write_whole
+from ringcast.algorithms.cost import predict
+from ringcast.algorithms.network import Network
+from ringcast.analysis.rounds import messages
+from ringcast.collectives.stage import StagePlan
+from ringcast.engine.endpoint import Endpoint
+from ringcast.engine.profiler import Profiler, Tally, ends_of
+from ringcast.engine.slot_sizes import slot_sizes
+from ringcast.monitoring.trace import to_json
+from ringcast.procs.portable import processors
+from ringcast.protocol.compiled import build
+from ringcast.version import __version__
+from ringcast.wire.flight import CALL, PROFILE
+
+FORMAT = "ringcast profile part 1"
+DRAWN = 24  # call sites of a communicator whose rounds are kept, those that took the most time
+LARGEST = 64  # ranks of a communicator whose rounds are kept
+MOST_MESSAGES = 4000  # of one call
+TRACED = 64  # observed calls of a rank that are kept
+
+Part: TypeAlias = dict[str, Any]
+
+
+def part_of(endpoint: Endpoint, profiler: Profiler, network: Network, transport: str, error: str = "") -> Part:
+    """Return the part that a rank has recorded so far; `error` has ended its program."""
+    now = endpoint.transport.clock()
+    order = sorted(profiler.tallies, key=lambda tally: tally.blocking + tally.awaited, reverse=True)
+    drawn = {tally.number for tally in order[:DRAWN]}
+    everyone = range(endpoint.size)
+    contexts = {tally.context: profiler.members.get(tally.context) or everyone for tally in profiler.tallies}
+    return {
+        "format": FORMAT,
+        "rank": endpoint.rank,
+        "size": endpoint.size,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "cpus": processors(),
+        "bound": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+        "start": profiler.start,
+        "end": profiler.end or now,
+        "over": bool(profiler.end),
+        "began": time.time() - (now - profiler.start),
+        "outside": profiler.outside_until(profiler.end or now),
+        "stride": profiler.stride,
+        "error": error,
+        "command": [os.fsencode(each).decode("utf-8", "replace") for each in sys.argv],
+        "transport": transport,
+        "protocol": build(),
+        "network": {name: getattr(network, name) for name in ("alpha", "beta", "gamma")},
+        "versions": {
+            "ringcast": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "pyzmq": zmq.__version__,
+        },
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "sent": [int(each) for each in profiler.sent[:-1]],
+        "contexts": {str(context): [*members] for context, members in contexts.items()},
+        "tallies": [_tally(endpoint, tally, network, drawn, contexts[tally.context]) for tally in profiler.tallies],
+        "moments": profiler.moments,
+        "traces": _traces(order),
+    }
+
+
+def write_part(directory: str, part: Part) -> None:
+    """Write a part to the job's directory, whole or not at all.
+
+    Raises:
+        OSError: there is no room.
+    """
+    text = json.dumps(part, separators=(",", ":")).encode()
+    write_whole(os.path.join(directory, PROFILE.format(rank=part["rank"])), lambda file: file.write(text))
+
+
+def _tally(endpoint: Endpoint, tally: Tally, network: Network, drawn: set[int], members: Sequence[int]) -> Part:
+    file, line = tally.site
+    plan: StagePlan | None = tally.plan
+    draws = plan is not None and tally.number in drawn and endpoint.rank == members[0]
+    return {
+        "file": os.fsencode(file).decode("utf-8", "replace"),
+        "line": line,
+        "name": tally.name,
+        "context": tally.context,
+        **_arguments(tally.call),
+        "ends": ends_of(tally.call),
+        "calls": tally.calls - tally.later,
+        "sent": tally.sent,
+        "requests": tally.requests,
+        "failed": tally.failed,
+        "blocking": tally.blocking,
+        "under_way": tally.under_way,
+        "awaited": tally.awaited,
+        "python": tally.python,
+        "slowest": tally.slowest,
+        "histogram": [(i, count) for i, count in enumerate(tally.histogram) if count],
+        "nbytes": 0 if plan is None else plan.nbytes,
+        "predicted": None if plan is None else _predicted(plan, network),
+        "messages": _messages(plan) if draws and plan is not None else [],
+    }
+
+
+def _arguments(call: bytes) -> Part:
+    if len(call) != CALL.size:
+        return dict.fromkeys(("collective", "algorithm", "dtype", "op", "shape"), "") | {"root": None, "nblocks": 1}
+    *names, root, nblocks = CALL.unpack(call)
+    texts = (name.rstrip(b"\0").decode("utf-8", "replace") for name in names)
+    arguments: Part = dict(zip(("collective", "algorithm", "dtype", "op", "shape"), texts, strict=True))
+    return arguments | {"root": None if root < 0 else root, "nblocks": nblocks}
+
+
+def _predicted(plan: StagePlan, network: Network) -> float | None:
+    if not plan.algorithm or not plan.nbytes:
+        return None
+    return predict(plan.collective, plan.algorithm, plan.params, plan.nbytes, network)
+
+
+def _messages(plan: StagePlan) -> list[tuple[int, int, int, int]]:
+    """Return round, source, destination and bytes of each message of a call; nothing of one that is too large."""
+    params = plan.params
+    if not plan.algorithm or params.size > LARGEST:
+        return []
+    schedules = [algorithms.build(plan.collective, plan.algorithm, params, rank) for rank in range(params.size)]
+    if sum(map(len, schedules)) > MOST_MESSAGES:
+        return []
+    sizes = slot_sizes(schedules[0], params.counts, plan.nbytes)
+    return [
+        (each.round, each.source, each.dest, sum(sizes[slot] for slot in each.slots if slot < len(sizes)))
+        for each in messages(schedules)
+    ]
+
+
+def _traces(order: Sequence[Tally]) -> list[tuple[int, int, list[Any]]]:
+    """Return tally, number and events of observed calls, first of call sites that took the most time."""
+    traces = [
+        (tally.number, number, [to_json(event) for event in events])
+        for tally in order
+        for number, events in tally.traces.items()
+        if events
+    ]
+    return traces[:TRACED]

@@ -1,0 +1,327 @@
+"""The report on a job, from the parts that its ranks have recorded: plain data for JSON, the page and the table.
+
+The time of a rank is divided without a rest: into the program outside ringcast, and in calls into waiting for a rank
+that was late, bytes under way, waiting for a link, combining, ringcast's own Python, and waiting for requests. The
+lateness is known for the calls whose moments were kept, and scaled
+to the time of all calls of the same site; the division of the rest is known for calls whose rounds were observed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from statistics import median
+from typing import Any
+
+from ringcast.monitoring.trace import from_json, messages, rounds, shifted, totals
+from ringcast.profiling.advice import advice
+from ringcast.profiling.clocks import shifts
+from ringcast.profiling.lateness import Call, calls_of, late, waits
+from ringcast.profiling.words import summary
+
+FORMAT = "ringcast profile 1"
+EVENTS = 20_000  # in the timeline
+LEAST_LATE, LATE_SHARE = 50e-6, 0.1  # seconds, and share of a call, from which a rank counts as late in it
+RATED = 64 << 10  # bytes of a message from which its rate is known
+NETS = 4096  # calls of a site of which the time without lateness is kept
+PHASES = ("late", "moving", "link", "combining", "python", "awaited")
+
+Part = Mapping[str, Any]
+Key = tuple[str, int, str]  # file, line and name of a call site
+
+
+def report(
+    parts: Sequence[Part],
+    size: int,
+    *,
+    command: Sequence[str] = (),
+    failure: str = "",
+    errors: Mapping[int, str] | None = None,
+) -> dict[str, Any]:
+    """Return the report on a job of `size` ranks; `errors` ended the programs of ranks, `failure` the job."""
+    if not parts:
+        raise ValueError("expected the part of one rank or more")
+    return _Report(sorted(parts, key=lambda part: part["rank"]), size).made(command, failure, errors or {})
+
+
+class _Site:
+    """The sums of one call site over all ranks and kinds of arguments."""
+
+    def __init__(self) -> None:
+        self.tallies: list[tuple[int, int, Part]] = []  # with rank and number
+        self.net: list[float] = []
+        self.sampled = 0
+        self.blamed: Counter[int] = Counter()  # in how many calls a rank was the last
+        self.cost: defaultdict[int, float] = defaultdict(float)  # for how long others have waited for it
+        self.moving = self.combining = self.observed = 0.0  # of the time of observed calls
+        self.measured: list[tuple[int, int, float, float]] = []  # rounds of an observed call
+
+
+class _Tally:
+    """The sums of one rank's tally that follow from the moments of all ranks."""
+
+    def __init__(self) -> None:
+        self.sampled = self.late = 0.0
+
+
+class _Report:
+    def __init__(self, parts: Sequence[Part], size: int) -> None:
+        self.parts, self.size = parts, size
+        self.shift = shifts(parts)
+        self.zero = min(part["start"] + by for part, by in zip(parts, self.shift, strict=True))
+        self.sites: dict[Key, _Site] = defaultdict(_Site)
+        self.tallies: dict[tuple[int, int], _Tally] = defaultdict(_Tally)
+        self.tally_of = {(p["rank"], i): tally for p in parts for i, tally in enumerate(p["tallies"])}
+        contexts = chain.from_iterable(part["contexts"].items() for part in reversed(parts))
+        self.members = {int(context): members for context, members in contexts}
+        self.rates: dict[tuple[int, int], list[float]] = defaultdict(list)
+        self.events: list[tuple[int, Key, float, float, float | None]] = []
+        for (rank, number), tally in self.tally_of.items():
+            self.sites[_key(tally)].tallies.append((rank, number, tally))
+        calls = list(calls_of(parts, self.shift))
+        every = max(1, sum(len(call.moments) for call in calls) // EVENTS + 1)
+        for number, call in enumerate(calls):
+            self._count(call, shown=number % every == 0)
+        self.every = every
+        self._observe()
+
+    def made(self, command: Sequence[str], failure: str, errors: Mapping[int, str]) -> dict[str, Any]:
+        parts, first = self.parts, self.parts[0]
+        known = {part["rank"] for part in parts}
+        sites = sorted((self._site(key) for key in self.sites), key=lambda site: -float(site["time"]))
+        for number, site in enumerate(sites):
+            site["id"] = number
+        ranks = [self._rank(part, errors.get(part["rank"], part["error"])) for part in parts]
+        self._blame(ranks, sites)
+        made: dict[str, Any] = {
+            "format": FORMAT,
+            "command": list(command) or first["command"],
+            "began": min(part["began"] for part in parts),
+            "span": max(part["end"] + by for part, by in zip(parts, self.shift, strict=True)) - self.zero,
+            "failure": failure,
+            "missing": [rank for rank in range(self.size) if rank not in known],
+            "notes": self._notes(),
+            "machine": {name: first[name] for name in ("versions", "protocol", "transport", "system", "network")},
+            "hosts": self._hosts(),
+            "ranks": ranks,
+            "sites": sites,
+            "contexts": {str(context): members for context, members in self.members.items()},
+            "bytes": [(p["rank"], to, n) for p in parts for to, n in enumerate(p["sent"]) if n],
+            "rates": [(*pair, median(rates)) for pair, rates in sorted(self.rates.items())],
+            "timeline": {"stride": self.every * max(part["stride"] for part in parts), "events": self._timeline(sites)},
+        }
+        made["advice"] = advice(made)
+        made["summary"] = summary(made)
+        return made
+
+    def _count(self, call: Call, *, shown: bool) -> None:
+        """Count the lateness in a call."""
+        needed = waits(call, call.moments, call.moments)
+        worst: tuple[float, int, Key] | None = None
+        for moment, wait in zip(call.moments, needed, strict=True):
+            tally = self.tally_of[moment.rank, moment.tally]
+            key, seconds, whole = _key(tally), late(moment, wait), moment.ended - moment.began
+            site, sums = self.sites[key], self.tallies[moment.rank, moment.tally]
+            sums.sampled += whole
+            sums.late += seconds
+            site.sampled += 1
+            if len(site.net) < NETS:
+                site.net.append(whole - seconds)
+            if wait is not None and seconds:
+                site.cost[wait.rank] += seconds
+                if seconds >= max(LEAST_LATE, LATE_SHARE * whole):
+                    worst = max(worst or (0.0, 0, key), (seconds, wait.rank, key))
+            if shown:
+                ready = None if wait is None else wait.ready - self.zero
+                self.events.append((moment.rank, key, moment.began - self.zero, moment.ended - self.zero, ready))
+        if worst is not None:
+            self.sites[worst[2]].blamed[worst[1]] += 1
+
+    def _observe(self) -> None:
+        """Divide the time of the calls whose rounds were observed."""
+        calls: dict[tuple[int, int], dict[int, tuple[Key, list[Any]]]] = defaultdict(dict)
+        for part, by in zip(self.parts, self.shift, strict=True):
+            for number, op, events in part["traces"]:
+                tally = part["tallies"][number]
+                calls[tally["context"], op][part["rank"]] = _key(tally), [shifted(from_json(e), by) for e in events]
+        for found in calls.values():
+            key = next(iter(found.values()))[0]
+            self._observed(self.sites[key], {rank: events for rank, (_, events) in found.items()})
+
+    def _observed(self, site: _Site, events: Mapping[int, list[Any]]) -> None:
+        members = sorted(events)
+        by_rank = [rounds(events[rank]) for rank in members]
+        starts = [mine[0].start.time for mine in by_rank if mine]
+        if not starts:
+            return
+        ready = max(starts)
+        for one, mine in zip(totals([events[rank] for rank in members]), by_rank, strict=True):
+            if mine:
+                site.observed += max(0.0, mine[-1].end.time - max(ready, mine[0].start.time))
+                site.moving += one.transfer
+                site.combining += one.local
+        for message in messages(by_rank):
+            seconds = message.arrived - message.opened
+            if message.nbytes >= RATED and seconds > 0:
+                self.rates[message.sender.start.rank, message.receiver.start.rank].append(message.nbytes / seconds)
+        zero = min(starts)
+        site.measured = [
+            (done.start.rank, done.start.round, done.start.time - zero, done.end.time - zero)
+            for mine in by_rank
+            for done in mine
+        ]
+
+    def _phases(self, rank: int, number: int, tally: Part) -> dict[str, float]:
+        """Return the time of a rank's tally by phase; the sum is its blocking time, its Python and its waits."""
+        sums, site = self.tallies[rank, number], self.sites[_key(tally)]
+        whole = tally["under_way"] if tally["requests"] else tally["blocking"]
+        known = sums.late * whole / sums.sampled if sums.sampled else 0.0
+        if tally["requests"]:
+            waited = min(known, tally["awaited"])
+            rest = {"late": waited, "awaited": tally["awaited"] - waited, "moving": tally["blocking"]}
+            return dict.fromkeys(PHASES, 0.0) | rest | {"python": tally["python"]}
+        net = tally["blocking"] - known
+        moving, combining = net, 0.0
+        if site.observed > 0:
+            moving = net * min(1.0, site.moving / site.observed)
+            combining = min(net - moving, net * site.combining / site.observed)
+        rest = {"late": known, "moving": moving, "combining": combining, "link": net - moving - combining}
+        return dict.fromkeys(PHASES, 0.0) | rest | {"python": tally["python"]}
+
+    def _site(self, key: Key) -> dict[str, Any]:
+        file, line, name = key
+        site = self.sites[key]
+        tallies = [tally for _, _, tally in site.tallies]
+        phases = [(rank, tally, self._phases(rank, number, tally)) for rank, number, tally in site.tallies]
+        sums = {phase: sum(each[phase] for _, _, each in phases) for phase in PHASES}
+        main = max(tallies, key=lambda t: (bool(t["messages"]), t["blocking"] + t["under_way"]))
+        per_rank: dict[int, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+        for rank, tally, each in phases:
+            mine = per_rank[rank]
+            mine[0] += tally["calls"]
+            mine[1] += sum(each.values())
+            mine[2] += each["late"]
+        histogram: Counter[int] = Counter()
+        for tally in tallies:
+            histogram.update(dict(tally["histogram"]))
+        scale = _scale(sums["late"], sum(site.cost.values()))
+        blame = [(rank, site.blamed[rank], seconds * scale) for rank, seconds in site.cost.items()]
+        calls = max(int(mine[0]) for mine in per_rank.values())
+        return {
+            "id": 0,
+            "file": file,
+            "line": line,
+            "name": name,
+            "kind": _kind(main),
+            "ranks": len(self.members[main["context"]]),
+            "context": main["context"],
+            **{fact: main[fact] for fact in ("collective", "algorithm", "nblocks", "dtype", "shape", "op", "root")},
+            "variants": len({(t["context"], t["dtype"], t["shape"], t["algorithm"], t["op"]) for t in tallies}),
+            "calls": calls,
+            "bytes_out": sum(tally["sent"] for tally in tallies),
+            "bytes_in": sum(tally["sent"] for tally in tallies),
+            "time": sum(sums.values()),
+            **sums,
+            "hidden": sum(max(0.0, t["under_way"] - t["awaited"]) for t in tallies),
+            "median": _middle(histogram),
+            "slowest": max(tally["slowest"][0] for tally in tallies),
+            "net": median(site.net) if site.net else None,
+            "predicted": main["predicted"],
+            "histogram": [(2**i / 2e9, count) for i, count in sorted(histogram.items())],
+            "blame": sorted(blame, key=lambda each: -each[2]),
+            "sampled": site.sampled // max(1, len(per_rank)),
+            "failed": sum(tally["failed"] for tally in tallies),
+            "by_rank": [(rank, int(mine[0]), mine[1], mine[2]) for rank, mine in sorted(per_rank.items())],
+            "rounds": _rounds(main, site) if main["messages"] or site.measured else None,
+        }
+
+    def _rank(self, part: Part, error: str) -> dict[str, Any]:
+        rank = part["rank"]
+        sums = dict.fromkeys(PHASES, 0.0)
+        for number, tally in enumerate(part["tallies"]):
+            for phase, seconds in self._phases(rank, number, tally).items():
+                sums[phase] += seconds
+        span = part["end"] - part["start"]
+        sums["python"] += max(0.0, span - part["outside"] - sum(sums.values()))
+        hidden = sum(max(0.0, t["under_way"] - t["awaited"]) for t in part["tallies"])
+        return {
+            "rank": rank,
+            "host": part["host"],
+            "pid": part["pid"],
+            "span": span,
+            "calls": sum(tally["calls"] for tally in part["tallies"]),
+            "program": part["outside"],
+            **sums,
+            "hidden": hidden,
+            "blamed": 0.0,
+            "sent": sum(part["sent"]),
+            "received": sum(other["sent"][rank] for other in self.parts),
+            "bound": part["bound"],
+            "error": error,
+        }
+
+    def _blame(self, ranks: Sequence[dict[str, Any]], sites: Sequence[Mapping[str, Any]]) -> None:
+        """Add up for how long others have waited for each rank."""
+        cost: defaultdict[int, float] = defaultdict(float)
+        for site in sites:
+            for rank, _, seconds in site["blame"]:
+                cost[rank] += seconds
+        for row in ranks:
+            row["blamed"] = cost[row["rank"]]
+
+    def _hosts(self) -> list[dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for part in self.parts:
+            host = found.setdefault(part["host"], {"name": part["host"], "ranks": [], "cpus": part["cpus"]})
+            host["ranks"].append(part["rank"])
+        return list(found.values())
+
+    def _timeline(self, sites: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, float, float, float | None]]:
+        number = {(site["file"], site["line"], site["name"]): site["id"] for site in sites}
+        return sorted((rank, number[key], began, ended, ready) for rank, key, began, ended, ready in self.events)
+
+    def _notes(self) -> list[str]:
+        notes = []
+        stride = max(part["stride"] for part in self.parts)
+        if stride > 1:
+            notes.append(f"lateness is known for every {stride}th call, and scaled to all")
+        if self.every > 1:
+            notes.append(f"the timeline has every {self.every * stride}th call")
+        if unfinished := [part["rank"] for part in self.parts if not part["over"]]:
+            notes.append(f"the last seconds of ranks {unfinished} are missing: they did not end by themselves")
+        return notes
+
+
+def _key(tally: Part) -> Key:
+    return tally["file"], tally["line"], tally["name"] or tally["collective"] or "further calls"
+
+
+def _kind(tally: Part) -> str:
+    if tally["requests"]:
+        return "persistent" if tally["name"] in ("start", "Start", "Startall") else "request"
+    return "message" if tally["ends"] is not None else "collective"
+
+
+def _rounds(tally: Part, site: _Site) -> dict[str, Any]:
+    return {
+        "algorithm": tally["algorithm"],
+        "nblocks": tally["nblocks"],
+        "size": 1 + max(chain.from_iterable((a, b) for _, a, b, _ in tally["messages"]), default=0),
+        "messages": tally["messages"],
+        "measured": site.measured,
+    }
+
+
+def _scale(whole: float, sampled: float) -> float:
+    return whole / sampled if sampled else 1.0
+
+
+def _middle(histogram: Counter[int]) -> float:
+    """Return about the median of the times in a histogram, in seconds."""
+    half, seen = sum(histogram.values()) / 2, 0
+    for bucket, count in sorted(histogram.items()):
+        seen += count
+        if seen >= half:
+            return float(0.75 * 2**bucket / 1e9)
+    return 0.0

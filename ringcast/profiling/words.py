@@ -1,0 +1,96 @@
+"""A profile in words: the paragraph that begins a page, and names of places."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+FEW = 0.05  # share of the time below which nothing is said of a part of it
+MANY = 0.3  # share of the bytes from which a link is named
+
+Report = Mapping[str, Any]
+
+
+def place(site: Report) -> str:
+    """Return the name and the place of a call site, as "allreduce at solver.py:41"."""
+    file = os.path.basename(site["file"])
+    return f"{site['name']} at {file}:{site['line']}" if file else str(site["name"])
+
+
+def share(part: float, whole: float) -> str:
+    """Return a part in percent of a whole.
+
+    >>> share(1, 3), share(0.0001, 1), share(0, 0)
+    ('33 %', '0 %', '0 %')
+    """
+    return f"{part / whole:.0%}".replace("%", " %") if whole else "0 %"
+
+
+def seconds(value: float) -> str:
+    """Return a time with three digits, in a unit that fits.
+
+    >>> seconds(1.2345), seconds(0.0123456), seconds(0.0000042)
+    ('1.23 s', '12.3 ms', '4.2 us')
+    """
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if value * factor >= 1 or unit == "us":
+            return f"{value * factor:.3g} {unit}"
+    raise AssertionError
+
+
+def summary(report: Report) -> str:
+    """Return a paragraph: where the time of all ranks went, whom they waited for, and which link carried the most."""
+    sentences = [_division(report)]
+    if blamed := _blamed(report):
+        sentences.append(blamed)
+    if busiest := _busiest(report):
+        sentences.append(busiest)
+    return " ".join(f"{sentence}." for sentence in sentences)
+
+
+def _division(report: Report) -> str:
+    ranks = report["ranks"]
+    whole = sum(rank["span"] for rank in ranks)
+    kinds = {
+        "is outside ringcast": sum(rank["program"] for rank in ranks),
+        "goes to waiting for ranks that are late": sum(rank["late"] for rank in ranks),
+        "goes to moving and combining data": sum(rank["moving"] + rank["combining"] for rank in ranks),
+        "goes to waiting for links": sum(rank["link"] for rank in ranks),
+        "goes to waiting for requests": sum(rank["awaited"] for rank in ranks),
+        "is ringcast's own Python": sum(rank["python"] for rank in ranks),
+    }
+    told = sorted(((part, words) for words, part in kinds.items() if whole and part >= FEW * whole), reverse=True)
+    if not told:
+        return "Nothing was recorded"
+    (part, words), *others = told
+    return ", ".join([f"{share(part, whole)} of the time {words}", *(f"{share(p, whole)} {w}" for p, w in others)])
+
+
+def _blamed(report: Report) -> str:
+    """Name the rank for which others waited the longest, and the call site where they did."""
+    whole = sum(rank["span"] for rank in report["ranks"])
+    found = [(cost, rank, calls, site) for site in report["sites"] for rank, calls, cost in site["blame"][:1]]
+    if not found:
+        return ""
+    cost, rank, calls, site = max(found, key=lambda each: each[:2])
+    if cost < FEW * whole:
+        return ""
+    sampled = max(1, site["sampled"])
+    return f"Rank {rank} is late in {calls} of {sampled} calls of {place(site)}: others wait {seconds(cost)} for it"
+
+
+def _busiest(report: Report) -> str:
+    """Name the link between two hosts, or ranks, that carried a large share of the bytes."""
+    of = {rank: host["name"] for host in report["hosts"] for rank in host["ranks"]}
+    far = len(report["hosts"]) > 2
+    carried: dict[tuple[str, str], int] = {}
+    for source, dest, nbytes in report["bytes"]:
+        ends = (of.get(source, "?"), of.get(dest, "?")) if far else (f"rank {source}", f"rank {dest}")
+        if ends[0] != ends[1]:
+            carried[ends] = carried.get(ends, 0) + nbytes
+    if len(carried) < 4:
+        return ""
+    (source, dest), most = max(carried.items(), key=lambda each: each[1])
+    whole = sum(carried.values())
+    return f"The link {source} to {dest} carried {share(most, whole)} of the bytes" if most > MANY * whole else ""
