@@ -169,9 +169,10 @@ def test_the_largest_page_of_64_ranks_is_small() -> None:
     }
     rounds["messages"] = [[i, r, (r + i + 1) % 64, 123_456] for i in range(63) for r in range(64)]
     profile["sites"] = [
-        site | {"id": 6 * i + site["id"], "rounds": rounds} for i in range(20) for site in profile["sites"]
+        site | {"id": 6 * i + site["id"], "rounds": rounds} for i in range(100) for site in profile["sites"]
     ]
     profile["timeline"]["events"] = profile["timeline"]["events"] * 5
+    profile["contexts"] = {str(i): list(range(0, 64, 2)) for i in range(1000)}
     assert len(page.render(profile)) <= LIMIT
 
 
@@ -191,7 +192,8 @@ def test_what_is_left_out_is_noted() -> None:
     assert f"{events:,} of " in calls
     assert len(data["timeline"]["rows"]) == compacting.ROWS
     assert 3 in [rank for rank, _ in data["timeline"]["rows"]]  # for which the others wait
-    assert [site["more_ranks"] for site in data["sites"]] == [200 - compacting.NAMED_RANKS] * compacting.SITES
+    assert {site["more_ranks"] for site in data["sites"]} == {200 - compacting.NAMED_RANKS, 200 - compacting.FEW_RANKS}
+    assert len(data["sites"]) == compacting.SITES
 
 
 @pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 129, 1000])

@@ -77,6 +77,21 @@ def test_advice_leads_to_its_call(tab: Page, tmp_path: Path) -> None:
     tab.click(".advice a")
     assert tab.run("document.querySelector(':target th').innerText").startswith("allreduce")
     assert tab.run("document.querySelector(':target + .details').checkVisibility()")
+    tab.click(".advice a[href='#rank-3']")
+    assert tab.run("document.querySelector(':target th').innerText") == "3"
+
+
+def test_links_lead_to_rows_that_were_not_shown(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.profile(100, 5)
+    hidden = min(profile["ranks"], key=lambda rank: rank["blamed"])["rank"]
+    profile["advice"][0]["rank"] = hidden
+    profile["sites"] = [site | {"id": 6 * i + site["id"]} for i in range(30) for site in profile["sites"]]
+    profile["advice"][0]["site"] = profile["sites"][-1]["id"]
+    show(tab, tmp_path, profile)
+    tab.click(f".advice a[href='#rank-{hidden}']")
+    assert tab.run("document.querySelector(':target th').innerText") == str(hidden)
+    tab.click(f".advice a[href='#site-{profile['advice'][0]['site']}']")
+    assert tab.run("document.querySelector(':target + .details').checkVisibility()")
 
 
 def test_hostile_texts_are_text(tab: Page, tmp_path: Path) -> None:

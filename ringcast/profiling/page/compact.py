@@ -21,6 +21,9 @@ DRAWN_SITES = 16  # those that take most time, whose rounds are drawn
 DRAWN_RANKS = 64  # in a drawing of rounds
 DRAWN_MESSAGES = 1024  # in such a drawing
 NAMED_RANKS = 64  # of a call site one by one, and ranks for which it waited
+NAMING_SITES = 64  # those that take most time; of others fewer ranks are named
+FEW_RANKS = 8
+CONTEXTS = 100  # communicators
 
 Profile = Mapping[str, Any]
 
@@ -36,6 +39,7 @@ def compact(profile: Profile) -> dict[str, Any]:
     sites = _sites(profile, notes)
     return {
         **small,
+        "contexts": _contexts(profile, notes),
         "ranks": _columns(_rounded(profile.get("ranks", []))),
         "sites": _rounded(sites),
         "matrices": _rounded(matrices(profile)),
@@ -66,16 +70,24 @@ def _sites(profile: Profile, notes: list[str]) -> list[dict[str, Any]]:
     if len(sites) > SITES:
         notes.append(f"Of {len(sites):,} call sites this page has the {SITES} that took the most time.")
         sites = sorted(sites, key=lambda site: -site.get("time", 0))[:SITES]
-    slowest = {site["id"] for site in sorted(sites, key=lambda site: -site.get("time", 0))[:DRAWN_SITES]}
-    for site in sites:
+    for place, site in enumerate(sorted(sites, key=lambda site: -site.get("time", 0))):
+        named = NAMED_RANKS if place < NAMING_SITES else FEW_RANKS
         by_rank = site.get("by_rank", [])
-        if len(by_rank) > NAMED_RANKS:
-            site["by_rank"] = sorted(sorted(by_rank, key=lambda row: -row[2])[:NAMED_RANKS])
-            site["more_ranks"] = len(by_rank) - NAMED_RANKS
-        site["blame"] = site.get("blame", [])[:NAMED_RANKS]
+        if len(by_rank) > named:
+            site["by_rank"] = sorted(sorted(by_rank, key=lambda row: -row[2])[:named])
+            site["more_ranks"] = len(by_rank) - named
+        site["blame"] = site.get("blame", [])[:named]
         rounds = site.get("rounds")
-        site["rounds"] = _drawn(rounds) if rounds and site["id"] in slowest else None
+        site["rounds"] = _drawn(rounds) if rounds and place < DRAWN_SITES else None
     return sites
+
+
+def _contexts(profile: Profile, notes: list[str]) -> dict[str, dict[str, Any]]:
+    contexts = profile.get("contexts", {})
+    if len(contexts) > CONTEXTS:
+        notes.append(f"Of {len(contexts):,} communicators this page has the first {CONTEXTS}.")
+    first = list(contexts.items())[:CONTEXTS]
+    return {number: {"size": len(ranks), "ranks": ranks[:NAMED_RANKS]} for number, ranks in first}
 
 
 def _drawn(rounds: Profile) -> dict[str, Any]:

@@ -23,13 +23,14 @@ export function title(profile) {
   return program ?? "A job of ringcast";
 }
 
-export function fault(profile, openSite) {
+// `reveal` shows the row of a call or of a rank, before a link leads there.
+export function fault(profile, reveal) {
   return section(
     "fault", "In words",
     profile.failure && element("p", { class: "failure" }, element("b", {}, "The job failed: "), profile.failure),
     element("p", { class: "summary" }, profile.summary),
     facts(profile),
-    advice(profile, openSite),
+    advice(profile, reveal),
     whole(profile),
   );
 }
@@ -44,9 +45,9 @@ function facts({ missing, notes, timeline }) {
   return element("ul", { class: "notes", "aria-label": "Notes on this profile" }, lines.map((line) => element("li", {}, line)));
 }
 
-function advice(profile, openSite) {
+function advice(profile, reveal) {
   if (!profile.advice.length) return element("p", { class: "quiet" }, "No rule found anything to do better.");
-  const list = (entries, start) => element("ol", { class: "advice", start }, entries.map((one) => entry(one, profile, openSite)));
+  const list = (entries, start) => element("ol", { class: "advice", start }, entries.map((one) => entry(one, profile, reveal)));
   const [first, others] = [profile.advice.slice(0, ADVICE), profile.advice.slice(ADVICE)];
   return [
     element("h3", {}, "What to do"),
@@ -55,8 +56,9 @@ function advice(profile, openSite) {
   ];
 }
 
-function entry({ rule, text, do: todo, site: id, rank, seconds }, profile, openSite) {
+function entry({ rule, text, do: todo, site: id, rank, seconds }, profile, reveal) {
   const site = profile.siteOf.get(id);
+  const known = profile.ranks.find((one) => one.rank === rank);
   return element(
     "li", {},
     element("p", { class: "finding" }, element("span", { class: "rule" }, rule), " ", text),
@@ -64,8 +66,8 @@ function entry({ rule, text, do: todo, site: id, rank, seconds }, profile, openS
     element(
       "p", { class: "where" },
       seconds > 0 ? element("span", {}, `${time(seconds)} of all ranks`) : null,
-      site ? element("a", { href: `#site-${id}`, on: { click: () => openSite(site) } }, callName(site)) : null,
-      rank !== null && rank !== undefined ? element("span", {}, `rank ${rank}`) : null,
+      site ? element("a", { href: `#site-${id}`, on: { click: () => reveal.site(site) } }, callName(site)) : null,
+      known ? element("a", { href: `#rank-${rank}`, on: { click: () => reveal.rank(known) } }, `rank ${rank}`) : null,
     ),
   );
 }

@@ -119,9 +119,9 @@ function listen(canvas, map, draw, status) {
 function legend(scale, show) {
   const steps = Array.from({ length: SHADES }, (_, i) => element("li", {},
     element("span", { class: "swatch", style: { background: `var(--heat-${i + 1})` }, "aria-hidden": "true" }),
-    i || scale.bound(0) ? `≥ ${show(scale.bound(i))}` : "> 0"));
+    element("span", { class: "bound" }, i || scale.bound(0) ? `≥ ${show(scale.bound(i))}` : "> 0")));
   return element("ul", { class: "shades", "aria-label": "Colours" },
-    element("li", {}, element("span", { class: "swatch", style: { background: "var(--heat-0)" }, "aria-hidden": "true" }), "none"), steps);
+    element("li", {}, element("span", { class: "swatch", style: { background: "var(--heat-0)" }, "aria-hidden": "true" }), element("span", { class: "bound" }, "none")), steps);
 }
 
 function table(names, cells, show) {

@@ -32,5 +32,7 @@ function constants(network) {
 function communicators(contexts) {
   const rows = Object.entries(contexts).filter(([number]) => number !== "1");
   if (!rows.length) return null;
-  return plainTable(["Communicator", "Size", "Ranks"], rows.map(([number, ranks]) => [number, several(ranks.length, "rank"), ranges(ranks)]), "Communicators beside the world");
+  return plainTable(["Communicator", "Size", "Ranks"], rows.map(([number, { size, ranks }]) => [
+    number, several(size, "rank"), ranges(ranks) + (ranks.length < size ? ", …" : ""),
+  ]), "Communicators beside the world");
 }

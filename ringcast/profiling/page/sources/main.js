@@ -20,12 +20,15 @@ const profile = unpack(JSON.parse(document.getElementById("profile").textContent
 const colourOf = siteColours(profile.sites);
 const calls = sites(profile, colourOf);
 
+const byRank = ranks(profile);
+const reveal = { site: calls.reveal, rank: byRank.reveal };
+
 document.title = legible(`Profile of ${title(profile)}`);
 document.getElementById("top").append(...heading(profile));
 document.getElementById("top").after(
   element("nav", { "aria-label": "Sections" }, SECTIONS.map(([id, name]) => element("a", { href: `#${id}` }, name))),
 );
 document.getElementById("page").append(
-  fault(profile, calls.open), calls.element, ranks(profile), traffic(profile), timeline(profile, colourOf), machine(profile),
+  fault(profile, reveal), calls.element, byRank.element, traffic(profile), timeline(profile, colourOf, reveal), machine(profile),
 );
 prepareForPaper(calls.openAll);

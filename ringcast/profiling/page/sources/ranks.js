@@ -8,16 +8,19 @@ import { count, ranges, size, time } from "./words.js";
 const MOST = 64; // rows at first
 
 export function ranks(profile) {
-  if (!profile.ranks.length) return section("ranks", "Ranks", element("p", { class: "quiet" }, "No rank has written a profile."));
+  if (!profile.ranks.length) {
+    return { element: section("ranks", "Ranks", element("p", { class: "quiet" }, "No rank has written a profile.")), reveal() {} };
+  }
   const many = profile.ranks.length > MOST;
   const table = sortedTable({
     name: "Ranks: where the time of each went, and how long others waited for it",
     columns: columns(profile.ranks),
     rows: profile.ranks,
     order: many ? { key: "blamed", direction: "descending" } : { key: "rank", direction: "ascending" },
+    id: ({ rank }) => `rank-${rank}`,
     most: MOST,
   });
-  return section("ranks", "Ranks", inWords(profile), table.element);
+  return { ...table, element: section("ranks", "Ranks", inWords(profile), table.element) };
 }
 
 function inWords({ ranks: all, missing }) {

@@ -10,7 +10,7 @@ const MOST = 100; // rows at first
 
 export function sites(profile, colourOf) {
   if (!profile.sites.length) {
-    return { element: section("calls", "Calls", element("p", { class: "quiet" }, "The program made no call.")), open() {}, openAll() {} };
+    return { element: section("calls", "Calls", element("p", { class: "quiet" }, "The program made no call.")), reveal() {}, openAll() {} };
   }
   const table = sortedTable({
     name: "Calls by line; times are sums of all ranks, but median, slowest, net and predicted are those of one call",

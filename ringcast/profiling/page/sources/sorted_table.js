@@ -39,10 +39,9 @@ export function sortedTable({ name, columns, rows, order, id = null, details = n
   );
   return {
     element: element("div", {}, element("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": name }, table), more),
-    open(row) {
+    reveal(row) {
       if (!body.contains(rowOf(row).line)) show(Infinity);
       rowOf(row).open(true);
-      return rowOf(row).line;
     },
     openAll: () => sorted.slice(0, shown).forEach((row) => rowOf(row).open(true)),
   };
@@ -70,7 +69,7 @@ function ordered(rows, value, direction) {
 
 function tableRow(row, columns, id, details) {
   const line = element("tr", { id: id?.(row) }, columns.map((column, i) => cell(column, row, i)));
-  if (!details) return { line, elements: () => [line] };
+  if (!details) return { line, open() {}, elements: () => [line] };
   const name = freshId("details");
   const button = element("button", { type: "button", class: "opens", "aria-expanded": "false", "aria-controls": name });
   const first = line.firstElementChild;

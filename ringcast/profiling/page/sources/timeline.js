@@ -16,7 +16,7 @@ const KEYS = "Keys, once the timeline has the focus: + and − zoom, ← and →
   + "↑ and ↓ choose a rank, “,” and “.” the call before and after, Enter opens it. "
   + "The wheel zooms after a click into the timeline, or with Ctrl.";
 
-export function timeline(profile, colourOf) {
+export function timeline(profile, colourOf, reveal) {
   const rows = profile.timeline.rows.map((row) => new Row(row));
   if (!rows.length) return section("timeline", "Timeline", element("p", { class: "quiet" }, "No call was recorded."));
   const help = freshId("help");
@@ -32,7 +32,8 @@ export function timeline(profile, colourOf) {
     nameOf: (id) => profile.siteOf.get(id)?.name ?? "",
   };
   const shown = element("span", { class: "shown" });
-  const act = actions(state, { profile, canvas, status, panel, shown });
+  const overview = element("span");
+  const act = actions(state, { profile, canvas, status, panel, shown, overview, reveal });
   const holder = element("div", { class: "canvas" }, canvas);
   repaints(holder, act.draw);
   listenToPointer(canvas, state, act);
@@ -41,19 +42,21 @@ export function timeline(profile, colourOf) {
     "timeline", "Timeline",
     element("p", {}, `${count(rows.reduce((sum, { events }) => sum + events.length, 0))} calls. `
       + "A box is a call; it is hatched while it waits for a rank that has not made the call yet."),
-    toolbar(act, shown), holder, status, legend(profile, colourOf),
-    element("p", { id: help, class: "quiet" }, KEYS), panel,
+    toolbar(act, shown), element("div", { class: "overview", "aria-hidden": "true" }, overview), holder, status, legend(profile, colourOf),
+    element("p", { id: help, class: "quiet help" }, KEYS), panel,
     slowest(profile, rows, (event) => act.open(event, true)),
   );
 }
 
-function actions(state, { profile, canvas, status, panel, shown }) {
+function actions(state, { profile, canvas, status, panel, shown, overview, reveal }) {
   const { view, rows } = state;
   let asked = 0;
   const draw = () => {
     const width = canvas.parentElement.clientWidth;
     if (width) paint(canvas, width, state);
     shown.textContent = `${moment(view.from, view.width)} to ${moment(view.to, view.width)}`;
+    overview.style.setProperty("left", `${(100 * view.from) / view.span}%`);
+    overview.style.setProperty("width", `${(100 * view.width) / view.span}%`);
     Object.assign(canvas.dataset, { from: view.from, to: view.to });
   };
   // Several events may come before the next picture.
@@ -84,7 +87,7 @@ function actions(state, { profile, canvas, status, panel, shown }) {
     open(event, around = false) {
       state.selected = event;
       if (around) view.around(event);
-      panel.replaceChildren(callPanel(event, profile.siteOf.get(event.site), words(event), state.colourOf(event.site)));
+      panel.replaceChildren(callPanel(event, profile.siteOf.get(event.site), words(event), state.colourOf(event.site), reveal));
       status.textContent = words(event);
       soon();
       if (around) canvas.scrollIntoView({ block: "center" });
