@@ -58,6 +58,46 @@ def test_it_opens_without_a_complaint_or_a_request(tab: Page, tmp_path: Path, ma
     assert tab.texts("h2") == ["In words", "Calls", "Ranks", "Bytes between ranks", "Timeline", "Machine"]
 
 
+NOTHING: dict[str, Any] = {}
+BARE: dict[str, Any] = {  # a call of which nothing is known
+    **dict.fromkeys(("file", "collective", "algorithm", "dtype", "shape", "op"), ""),
+    **dict.fromkeys(("root", "nblocks", "net", "predicted", "rounds")),
+    **dict.fromkeys((*profiles.PARTS, "hidden", "time", "median", "slowest"), 0.0),
+    **{key: [] for key in ("histogram", "blame", "by_rank")},
+    "id": 7,
+    "line": 0,
+    "name": "cp",
+    "kind": "transfer",
+    "ranks": 1,
+    "context": 3,
+    "variants": 1,
+    "calls": 1,
+    "bytes_out": 0,
+    "sampled": 0,
+}
+NO_ROUNDS = {"algorithm": "", "nblocks": 1, "size": 1, "messages": [], "measured": []}
+UNKNOWN = {
+    "sites": [
+        BARE,
+        BARE | {"id": 8, "rounds": NO_ROUNDS},
+    ],
+    "timeline": {"stride": 10, "events": [[0, 99, 0.0, 0.0, None], [0, 7, 0.1, 0.2, 0.5]]},
+    "machine": {"network": {}},
+    "contexts": {"3": [0]},
+    "advice": [{"rule": "", "text": "", "do": "", "site": 99, "rank": 99, "seconds": 0}],
+}
+
+
+@pytest.mark.parametrize("profile", [NOTHING, UNKNOWN], ids=["nothing", "unknown"])
+def test_much_may_be_unknown(tab: Page, tmp_path: Path, profile: dict[str, Any]) -> None:
+    show(tab, tmp_path, profile)
+    open_all(tab)
+    assert tab.complaints() == []
+    assert len(tab.texts("h2")) == 6
+    text = tab.run("document.body.innerText")
+    assert [word for word in ("undefined", "null", "NaN", "Infinity", "[object") if word in text] == []
+
+
 def test_the_first_screen_names_the_fault(tab: Page, tmp_path: Path) -> None:
     profile = profiles.failed()
     show(tab, tmp_path, profile)

@@ -62,4 +62,4 @@ def _count(profile: Profile) -> int:
 
 def _range(first: int, last: int) -> str:
     """Return the name of a block of ranks."""
-    return str(first) if first == last else f"{first} to {last}"
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"

@@ -38,7 +38,8 @@ export function fault(profile, reveal) {
 function facts({ missing, notes, timeline }) {
   const lines = [...notes];
   if (missing.length) {
-    lines.unshift(`Nothing is known of ${missing.length === 1 ? "rank" : "the ranks"} ${ranges(missing)}: no sum has them.`);
+    const [which, them] = missing.length === 1 ? ["rank", "it"] : ["the ranks", "them"];
+    lines.unshift(`Nothing is known of ${which} ${ranges(missing)}: no sum here includes ${them}.`);
   }
   if (timeline.stride > 1) lines.push(`The timeline has every ${count(timeline.stride)}th call, and the slowest.`);
   if (!lines.length) return null;

@@ -80,7 +80,7 @@ function labels(context, names, cell, left) {
     context.textAlign = "right";
     if (i % every === 0) context.fillText(name, left - 6, TOP + (i + 0.5) * cell + 4, left - 8);
     context.textAlign = cell >= 24 ? "center" : "left";
-    if (i % across === 0) context.fillText(name, left + (cell >= 24 ? (i + 0.5) * cell : i * cell), TOP - 6);
+    if (i % across === 0 && (i + across <= names.length || across === 1 || i === 0)) context.fillText(name, left + (cell >= 24 ? (i + 0.5) * cell : i * cell), TOP - 6);
   });
 }
 

@@ -13,7 +13,8 @@ export function measured({ rounds, predicted }, hue) {
   const down = ranks.length <= 20 ? 26 : 9;
   const height = TOP + down * ranks.length;
   const x = (seconds) => LEFT + (WIDTH * seconds) / (last * 1.03);
-  const words = `Times of the rounds of one observed call, from its first start; it took ${time(Math.max(...rounds.measured.map((row) => row[3])))}`
+  const which = rounds.drawn ? ` on the first ${several(ranks.length, "rank")}` : "";
+  const words = `Times of the rounds of one observed call${which}, from its first start; it took ${time(Math.max(...rounds.measured.map((row) => row[3])))}`
     + `${predicted ? `, predicted were ${time(predicted)}` : ""}`;
   const picture = drawn(
     "svg", { viewBox: `0 0 ${LEFT + WIDTH + 6} ${height + 4}`, width: LEFT + WIDTH + 6, height: height + 4, role: "img", "aria-label": words },

@@ -4,7 +4,7 @@ import { drawn, element, figure } from "./dom.js";
 import { measured } from "./measured.js";
 import { gauge } from "./parts.js";
 import { plainTable } from "./sorted_table.js";
-import { several, size, time } from "./words.js";
+import { count, several, size, time } from "./words.js";
 
 const LABELLED = 20; // most ranks and rounds with room for labels
 const TABLED = 200; // rows
@@ -58,7 +58,8 @@ function messages(rounds, hue) {
 }
 
 function caption({ size: ranks, drawn: shown, messages: all }, many) {
-  return `Messages of one call: ranks down, ${several(many, "round")} across${shown ? `; the first ${shown} of ${ranks} ranks, ${several(all.length, "message")}` : ""}`;
+  const some = shown ? `; only the ${several(all.length, "message")} between the first ${shown} of ${count(ranks)} ranks` : "";
+  return `Messages of one call: ranks down, ${several(many, "round")} across${some}`;
 }
 
 export function scrolls(picture, name) {

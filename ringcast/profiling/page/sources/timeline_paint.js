@@ -20,6 +20,7 @@ export function paint(canvas, width, { rows, view, colourOf, nameOf, focused, se
   const brush = { context, x, high, inks: new Map(), font: colour("font"), paper: colour("paper"), colourOf, nameOf };
   context.font = `11px ${brush.font}`;
   axis(brush, view, inner, rows.length);
+  rows.forEach((row, i) => label(brush, row.rank, TOP + i * high));
   context.save();
   context.beginPath();
   context.rect(LEFT, 0, inner, TOP + high * rows.length + 6);
@@ -40,12 +41,21 @@ function axis({ context, x, high }, view, inner, count) {
   }
 }
 
-function events(brush, row, y, view) {
-  const { context, x, high } = brush;
-  const height = high - (high > 12 ? 4 : high > 8 ? 2 : 1);
+// Where rows are low, every fourth rank has its number.
+function label({ context, high }, rank, y) {
+  if (high <= 9 && rank % 4) return;
   context.fillStyle = colour("quiet");
   context.textAlign = "right";
-  if (high > 9 || row.rank % 4 === 0) context.fillText(high > 20 ? `rank ${row.rank}` : row.rank, LEFT - 8, y + height / 2 + 4);
+  context.fillText(high > 20 ? `rank ${rank}` : rank, LEFT - 8, y + boxHeight(high) / 2 + 4);
+}
+
+function boxHeight(high) {
+  return high - (high > 12 ? 4 : high > 8 ? 2 : 1);
+}
+
+function events(brush, row, y, view) {
+  const { x, high } = brush;
+  const height = boxHeight(high);
   let drawn = -Infinity; // pixels before this are done: thousands of calls may share one
   for (const event of row.within(view.from, view.to)) {
     const [left, right] = [Math.max(x(event.start), LEFT - 2), Math.min(x(event.end), LEFT + 20_000)];
