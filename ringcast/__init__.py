@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ringcast.bootstrap.cluster.cluster import Cluster, cluster
     from ringcast.bootstrap.dask import on_dask
     from ringcast.bootstrap.fetch import fetch
+    from ringcast.bootstrap.profile import Profile, profile
     from ringcast.bootstrap.progress_bar import progress
     from ringcast.bootstrap.ray import on_ray
     from ringcast.bootstrap.run import run
@@ -85,6 +86,7 @@ __all__ = [
     "Persistent",
     "Pool",
     "PoolBroken",
+    "Profile",
     "RendezvousError",
     "Request",
     "Revoked",
@@ -108,6 +110,7 @@ __all__ = [
     "init",
     "on_dask",
     "on_ray",
+    "profile",
     "progress",
     "run",
     "terminal",
@@ -122,6 +125,7 @@ _HOMES = {
         "bootstrap.cluster.cluster": ("Cluster", "cluster"),
         "bootstrap.dask": ("on_dask",),
         "bootstrap.fetch": ("fetch",),
+        "bootstrap.profile": ("Profile", "profile"),
         "bootstrap.progress_bar": ("progress",),
         "bootstrap.ray": ("on_ray",),
         "bootstrap.run": ("run",),

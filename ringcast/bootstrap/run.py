@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, overload
 
@@ -44,6 +45,7 @@ def run(
     *,
     backend: str = "processes",
     timeout: float | None = None,
+    profile: str = "",
 ) -> list[Returned]: ...
 @overload
 def run(
@@ -53,6 +55,7 @@ def run(
     args: Sequence[Any],
     backend: str = "processes",
     timeout: float | None = None,
+    profile: str = "",
 ) -> list[Returned]: ...
 def run(
     fn: Callable[..., Any],
@@ -61,6 +64,7 @@ def run(
     args: Sequence[Any] = (),
     backend: str = "processes",
     timeout: float | None = None,
+    profile: str = "",
 ) -> list[Any]:
     """Call `fn(comm, *args)` on n ranks of this machine and return their results, by rank.
 
@@ -74,6 +78,7 @@ def run(
         backend: "processes" starts `ringcast-launch` on this machine; "threads" uses threads of this process (one
             interpreter lock for all: for notebooks and tests).
         timeout: seconds, above 0, that this may take as a whole, with the start of the ranks; None: no limit.
+        profile: a file, *.html or *.json, for a report on where the time went; "": none (docs/operate/profile.md).
 
     Returns:
         A list of the results of `fn`, by rank.
@@ -85,7 +90,7 @@ def run(
         RunTimeout: it took longer than `timeout`, which is a RunFailed too. Communication has ended then, and so have
             processes; nothing ends a thread that does not communicate: the error names the ones that still run.
         OSError: output of the ranks cannot be written to this process's own streams.
-        ValueError: n, backend or timeout make no sense.
+        ValueError: n, backend, timeout or profile make no sense.
         TypeError: fn is no function, or n no integer.
 
     >>> ringcast.run(lambda comm, x: comm.allreduce(x + comm.rank), 3, args=(10,), backend="threads")
@@ -97,20 +102,25 @@ def run(
     if n < 1:
         raise ValueError(f"n={n}: expected 1 rank or more")
     until = deadline(timeout)
+    if profile:
+        from ringcast.bootstrap.profile import check  # few runs are profiled
+
+        check(profile)
     if backend == "threads":
-        return _run_threads(fn, n, args, until, timeout)
+        return _run_threads(fn, n, args, until, timeout, profile)
     if backend == "processes":
-        return _run_processes(fn, n, args, None if until is None else timeout)
+        return _run_processes(fn, n, args, None if until is None else timeout, profile)
     raise ValueError(f"backend={safe_text(backend)}: expected 'processes' or 'threads'")
 
 
 def _run_threads(
-    fn: Callable[..., Any], n: int, args: Sequence[Any], until: float | None, timeout: float | None
+    fn: Callable[..., Any], n: int, args: Sequence[Any], until: float | None, timeout: float | None, profile: str
 ) -> list[Any]:
     results: list[Any] = [None] * n
     failures: list[tuple[int, BaseException]] = []  # in the order in which they happened
     endpoints = thread_endpoints(n)
     groups = [thread_group(endpoint) for endpoint in endpoints]
+    parts = _profiled(groups) if profile else {}
 
     def work(group: Group) -> None:
         comm, endpoint = Communicator(group), group.endpoint
@@ -141,12 +151,31 @@ def _run_threads(
         abort(endpoints, f"the calling thread was interrupted by {in_a_line(interruption)}")
         _running([thread for thread in threads if thread.is_alive()], time.monotonic() + GRACE)
         raise
+    if profile:
+        _write_profile(profile, parts, n, in_a_line(_first_cause(failures)[1]) if failures else "")
     if failures:
         rank, error = _first_cause(failures)
         raise RunFailed(rank, in_a_line(error), text_of(error)) from error
     _check_answers(endpoints)
     _check_ends(endpoints)
     return results
+
+
+def _profiled(groups: Sequence[Group]) -> dict[int, Any]:
+    """Profile these ranks; return a place for their parts, by rank."""
+    from ringcast.profiling.attach import attach
+
+    parts: dict[int, Any] = {}
+    for group in groups:
+        attach(group, partial(parts.__setitem__, group.rank))
+    return parts
+
+
+def _write_profile(path: str, parts: Mapping[int, Any], size: int, failure: str) -> None:
+    from ringcast.bootstrap.profile import report_of
+    from ringcast.profiling.files import write
+
+    write(path, report_of([*parts.values()], size, failure))
 
 
 def _running(threads: Sequence[threading.Thread], until: float | None) -> tuple[int, ...]:
@@ -182,7 +211,9 @@ def _first_cause(failures: Sequence[tuple[int, BaseException]]) -> tuple[int, Ba
     return next((f for f in failures if not is_a(f[1], CONSEQUENCES)), failures[0])
 
 
-def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None) -> list[Any]:
+def _run_processes(
+    fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float | None, profile: str
+) -> list[Any]:
     with tempfile.TemporaryDirectory(prefix="ringcast-run-") as name:  # mode 0700: pickles are safe in there
         folder = Path(name)
         (folder / "call").write_bytes(pickle.dumps(sys.path) + cloudpickle.dumps((fn, args)))
@@ -191,6 +222,7 @@ def _run_processes(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout:
         command = [sys.executable, "-P", "-m", "ringcast_launcher.for_program", str(last_words)]
         command += ["-n", str(n), "--json-report", str(report)]
         command += ["--timeout", str(timeout)] if timeout is not None else []
+        command += ["--profile", profile] if profile else []
         command += ["python", "-P", "-m", "ringcast.bootstrap.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
         with subprocess.Popen(

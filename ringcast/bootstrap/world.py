@@ -314,7 +314,7 @@ def connected(group: Group, config: WorkerConfig, network: Network, timeout: flo
         from ringcast.profiling.attach import attach  # few jobs are profiled
         from ringcast.profiling.part import write_part
 
-        attach(group, config.medium, partial(write_part, config.directory))
+        attach(group, partial(write_part, config.directory))
     return world
 
 

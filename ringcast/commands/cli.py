@@ -22,6 +22,7 @@ _COMMANDS = {
     "simulate": ("ringcast.commands.simulate", "compare algorithms on a virtual clock, also on sparse networks"),
     "calibrate": ("ringcast.commands.calibrate.command", "measure the links of a job, for the choice of algorithms"),
     "ps": ("ringcast.commands.ps", "show running jobs, and the state of each of their ranks"),
+    "profile": ("ringcast.commands.profile", "print a profile of a job, or compare two"),
     "doctor": (
         "ringcast.commands.doctor.command",
         "check whether a job would run here, or on several hosts, and say what to mend",

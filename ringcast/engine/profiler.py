@@ -253,7 +253,7 @@ class Profiler(Recorder):
     def _name(self, site: Site) -> str:
         """Return the name of the function or method of ringcast that the program calls there."""
         if site not in self._names:
-            self._names[site] = _outermost_name()
+            self._names[site] = _outermost_name() if site != NOWHERE else ""
         return self._names[site]
 
     def _ways(self, call: bytes, context: int) -> tuple[list[int], list[int]] | None:

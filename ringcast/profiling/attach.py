@@ -1,4 +1,4 @@
-"""Begin to profile a rank."""
+"""Begin and end the profile of a rank."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from collections.abc import Callable
 
 from ringcast.collectives.stage import Group
 from ringcast.engine.profiler import Profiler
+from ringcast.errors import UsageError
 from ringcast.profiling.part import Part, part_of
 
 
-def attach(group: Group, transport: str, save: Callable[[Part], None] | None = None) -> Profiler:
-    """Let a rank be profiled from now on; `save` gets its part, again and again, and when the rank leaves."""
+def attach(group: Group, save: Callable[[Part], None] | None = None) -> None:
+    """Let a rank be profiled from now on; `save` gets its part, again and again, and when the rank leaves.
+
+    Raises:
+        UsageError: it is profiled already.
+    """
     endpoint = group.endpoint
-    keep = None if save is None else lambda profiler: save(part_of(endpoint, profiler, group.network, transport))
-    endpoint.recorder = endpoint.profiler = Profiler(endpoint.recorder, endpoint.size, endpoint.transport.clock, keep)
-    return endpoint.profiler  # type: ignore[no-any-return]
+    if endpoint.profiler is not None:
+        raise UsageError(f"rank {endpoint.rank}: a profile is under way already: only one at a time is recorded")
+    keep = None if save is None else lambda profiler: save(part_of(endpoint, profiler, group.network))
+    endpoint.profiler = Profiler(endpoint.recorder, endpoint.size, endpoint.transport.clock, keep)
+    endpoint.recorder = endpoint.profiler
 
 
-def detach(group: Group) -> Profiler:
-    """End the profile of a rank, whose calls are only recorded from now on; return it."""
+def detach(group: Group) -> Part:
+    """End the profile of a rank, and return its part."""
     endpoint = group.endpoint
     profiler: Profiler = endpoint.profiler
     endpoint.recorder, endpoint.profiler = profiler.plain(), None
-    return profiler
+    return part_of(endpoint, profiler, group.network)

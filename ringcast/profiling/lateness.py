@@ -1,8 +1,9 @@
 """Who waited for whom: the moments of one call on all ranks, put side by side.
 
-A rank is *late* for a call as long as it has not made it, and another rank, which needs it there, is in the call. What
-a rank needs follows from the collective: all others for allreduce, the root for bcast. Of a message between two ranks
-the receiver needs the sender; a sender needs the receiver too, where the message is not sent at once.
+A rank is *late* for a call as long as it has not made it, and another rank, which needs it there, is in the call. Which
+ranks one needs follows from the collective: all others for allreduce; for bcast the root, and where the messages of the
+algorithm are known, the ranks that pass the data on to it. Of a message between two ranks the receiver needs the
+sender; a sender needs the receiver too, where the message is not sent at once.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from ringcast.wire.header import call_of
+from ringcast.wire.header import STAGES, call_of
 
-FROM_ROOT = frozenset({"bcast", "scatter", "scatterv"})
+FROM_ROOT = frozenset({"bcast", "bcast_into", "scatter", "scatterv"})
 TO_ROOT = frozenset({"reduce", "gather", "gatherv"})
 FROM_LOWER = frozenset({"scan", "exscan"})
+MESSAGES = frozenset({"send", "recv", "sendrecv", "probe"})
 OF_NEIGHBORS = "neighbor_"  # begins names of collectives; only the ranks themselves know their neighbours
 
 
@@ -36,6 +38,7 @@ class Call(NamedTuple):
     root: int | None  # rank in the job
     members: Sequence[int]  # ranks in the job, by rank of the communicator
     moments: list[Moment]
+    sources: Mapping[int, frozenset[int]] | None  # of a rooted one, by rank: the ranks whose data come to it; if known
 
 
 class Wait(NamedTuple):
@@ -49,6 +52,7 @@ def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iter
     """Yield the calls that ranks have recorded; `shift[i]` is added to the times of part i."""
     stride = max((part["stride"] for part in parts), default=1)
     calls: dict[Any, Call] = {}
+    known = _known_sources(parts)
     for i, part in enumerate(parts):
         by, rank = shift[i], part["rank"]
         for tally_number, op, other, began, ended in part["moments"]:
@@ -63,9 +67,38 @@ def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iter
             if key not in calls:
                 members = part["contexts"][str(tally["context"])]
                 root = tally["root"]
-                calls[key] = Call(tally["collective"], None if root is None else members[root], members, [])
+                sources = known.get(_arguments(tally))
+                calls[key] = Call(tally["collective"], None if root is None else members[root], members, [], sources)
             calls[key].moments.append(moment)
     yield from calls.values()
+
+
+def _arguments(tally: Mapping[str, Any]) -> tuple[object, ...]:
+    names = "context", "collective", "algorithm", "nblocks", "dtype", "shape", "root", "op"
+    return tuple(tally[name] for name in names)
+
+
+def _known_sources(parts: Sequence[Mapping[str, Any]]) -> dict[tuple[object, ...], dict[int, frozenset[int]]]:
+    """Return by the arguments of rooted collectives, for each rank of the job, the ranks whose data come to it."""
+    found = {}
+    for part in parts:
+        for tally in part["tallies"]:
+            if tally["messages"] and tally["collective"] in FROM_ROOT | TO_ROOT:
+                members = part["contexts"][str(tally["context"])]
+                found[_arguments(tally)] = _sources(tally["messages"], members)
+    return found
+
+
+def _sources(messages: Sequence[Sequence[int]], members: Sequence[int]) -> dict[int, frozenset[int]]:
+    """Return for each rank the ranks whose data come to it, by messages in the order of rounds.
+
+    >>> _sources([(0, 0, 1, 8), (1, 1, 2, 8)], range(3))[2]
+    frozenset({0, 1})
+    """
+    direct: dict[int, set[int]] = {rank: set() for rank in members}
+    for _, source, dest, _ in messages:
+        direct[members[dest]] |= direct[members[source]] | {members[source]}
+    return {rank: frozenset(ranks - {rank}) for rank, ranks in direct.items()}
 
 
 def _message(part: Mapping[str, Any], tally: Mapping[str, Any], sent: int, received: int, stride: int) -> object:
@@ -83,11 +116,17 @@ def _message(part: Mapping[str, Any], tally: Mapping[str, Any], sent: int, recei
 def waits(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> list[Wait | None]:
     """Return for each of the waiting ranks the last of the others that it needs; None if that is not known, or none.
 
+    In a later stage of a call all ranks have made the call.
+
     Takes O(n log n) for n moments.
     """
-    collective, root, members, _ = call
-    if collective.startswith(OF_NEIGHBORS):
+    collective, root, members, moments, sources = call
+    later = moments[0].number % STAGES and collective not in MESSAGES
+    if later or collective.startswith(OF_NEIGHBORS):
         return [None] * len(waiting)
+    if sources is not None:
+        latest = sorted((Wait(moment.began, moment.rank) for moment in others), reverse=True)
+        return [next((one for one in latest if one.rank in sources[moment.rank]), None) for moment in waiting]
     if collective in FROM_ROOT:
         found = [moment for moment in others if moment.rank == root]
         wait = Wait(found[0].began, found[0].rank) if found else None
@@ -97,8 +136,8 @@ def waits(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> li
     last = sorted(others, key=lambda moment: moment.began)[-2:]
     needed: list[Wait | None] = []
     for moment in waiting:
-        latest = [Wait(each.began, each.rank) for each in last if each.rank != moment.rank]
-        needed.append(latest[-1] if latest and (collective not in TO_ROOT or moment.rank == root) else None)
+        found_last = [Wait(each.began, each.rank) for each in last if each.rank != moment.rank]
+        needed.append(found_last[-1] if found_last and (collective not in TO_ROOT or moment.rank == root) else None)
     return needed
 
 

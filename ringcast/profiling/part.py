@@ -31,15 +31,15 @@ from ringcast.wire.flight import CALL, PROFILE
 
 FORMAT = "ringcast profile part 1"
 DRAWN = 24  # call sites of a communicator whose rounds are kept, those that took the most time
-LARGEST = 64  # ranks of a communicator whose rounds are kept
+LARGEST = 100  # ranks of a communicator whose rounds are kept
 MOST_MESSAGES = 4000  # of one call
 TRACED = 64  # observed calls of a rank that are kept
 
 Part: TypeAlias = dict[str, Any]
 
 
-def part_of(endpoint: Endpoint, profiler: Profiler, network: Network, transport: str, error: str = "") -> Part:
-    """Return the part that a rank has recorded so far; `error` has ended its program."""
+def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
+    """Return the part that a rank has recorded so far."""
     now = endpoint.transport.clock()
     order = sorted(profiler.tallies, key=lambda tally: tally.blocking + tally.awaited, reverse=True)
     drawn = {tally.number for tally in order[:DRAWN]}
@@ -59,9 +59,9 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network, transport:
         "began": time.time() - (now - profiler.start),
         "outside": profiler.outside_until(profiler.end or now),
         "stride": profiler.stride,
-        "error": error,
+        "error": "" if (error := endpoint.unanswered.first) is None else str(error),
         "command": [os.fsencode(each).decode("utf-8", "replace") for each in sys.argv],
-        "transport": transport,
+        "transport": type(endpoint.transport).__name__.removesuffix("Transport"),
         "protocol": build(),
         "network": {name: getattr(network, name) for name in ("alpha", "beta", "gamma")},
         "versions": {

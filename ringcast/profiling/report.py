@@ -14,6 +14,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
+from ringcast._util.rank_words import ranks_in_words
 from ringcast.monitoring.trace import from_json, messages, rounds, shifted, totals
 from ringcast.profiling.advice import advice
 from ringcast.profiling.clocks import shifts
@@ -150,13 +151,13 @@ class _Report:
             self._observed(self.sites[key], {rank: events for rank, (_, events) in found.items()})
 
     def _observed(self, site: _Site, events: Mapping[int, list[Any]]) -> None:
-        members = sorted(events)
-        by_rank = [rounds(events[rank]) for rank in members]
+        of_all = [events.get(rank, []) for rank in range(self.size)]
+        by_rank = [rounds(mine) for mine in of_all]
         starts = [mine[0].start.time for mine in by_rank if mine]
         if not starts:
             return
         ready = max(starts)
-        for one, mine in zip(totals([events[rank] for rank in members]), by_rank, strict=True):
+        for one, mine in zip(totals(of_all), by_rank, strict=True):
             if mine:
                 site.observed += max(0.0, mine[-1].end.time - max(ready, mine[0].start.time))
                 site.moving += one.transfer
@@ -289,7 +290,7 @@ class _Report:
         if self.every > 1:
             notes.append(f"the timeline has every {self.every * stride}th call")
         if unfinished := [part["rank"] for part in self.parts if not part["over"]]:
-            notes.append(f"the last seconds of ranks {unfinished} are missing: they did not end by themselves")
+            notes.append(f"the last seconds of {ranks_in_words(unfinished)} are missing")
         return notes
 
 

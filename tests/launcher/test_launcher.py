@@ -272,6 +272,8 @@ for _ in range(30):
         (["-n", "1", "--wdir", "/nowhere", "true"], 2, "--wdir /nowhere: there is no such directory"),
         (["-n", "1", "-x", "NO_SUCH_VARIABLE", "true"], 2, "-x NO_SUCH_VARIABLE: there is no such variable"),
         (["-n", "1", "--flight-recorder", "/nowhere/x", "true"], 2, "--flight-recorder /nowhere/x: no file can be"),
+        (["-n", "1", "--profile", "/nowhere/x.html", "true"], 2, "--profile /nowhere/x.html: no file can be"),
+        (["-n", "1", "--profile", "x.txt", "true"], 2, "--profile x.txt: expected a file *.html or *.json"),
         (["-n", "1", "--placement", "block", "true"], 2, "--placement: only with hosts"),
         (["-n", "1", "--rsh-agent", "ssh", "true"], 2, "--rsh-agent: only with hosts"),
         (["-n", "1", "--output", "file=/proc/nowhere/x", "true"], 2, "--output file=/proc/nowhere/x: "),

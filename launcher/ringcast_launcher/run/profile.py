@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ringcast._util.output_files import write_text
 from ringcast._util.safe_text import escaped
 from ringcast.wire.flight import PROFILE
 from ringcast_launcher.decide.job_report import JobReport
@@ -47,12 +46,9 @@ def _written(file: str, made: dict[str, Any]) -> str:
         from ringcast.profiling.table import table
 
         return table(made)
-    if file.endswith(".json"):
-        write_text(file, json.dumps(made, separators=(",", ":")))
-    else:
-        from ringcast.profiling.page import write
+    from ringcast.profiling import files
 
-        write(file, made)
+    files.write(file, made)
     return _line(f"the profile is in {file}: {made['summary']}")
 
 

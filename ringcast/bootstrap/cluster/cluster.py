@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from ringcast._util.safe_text import class_name, safe_text
 from ringcast.bootstrap.cluster.interrupts import Interrupts
@@ -21,6 +21,9 @@ from ringcast.monitoring.flight_record import waits, who_waits
 from ringcast.net.hostlist import Host, HostError, parse_hosts
 from ringcast.wire.error_text import message
 from ringcast.wire.flight import Flight
+
+if TYPE_CHECKING:
+    from ringcast.bootstrap.profile import Profile
 
 Returned = TypeVar("Returned")
 
@@ -172,6 +175,43 @@ class Cluster:
         if isinstance(results, BaseException):
             raise results.with_traceback(None)  # how the ranks were ended is of no use to the program
         return results
+
+    @contextmanager
+    def profile(self, path: str = "") -> Iterator[Profile]:
+        """Record where the time goes in the runs of a block, and write the profile at its end.
+
+        Args:
+            path: a file, *.html or *.json; "": none is written, and a notebook shows the page in the cell.
+
+        Yields:
+            A `ringcast.Profile`, which has the numbers when the block is over.
+
+        Raises:
+            UsageError: the cluster is closed, or busy.
+            ValueError: the file cannot be written, or has another name.
+            OSError: the file cannot be written.
+
+        >>> with ringcast.cluster(2, backend="threads") as cluster:
+        ...     with cluster.profile() as profile:
+        ...         sums = cluster.run(lambda comm: comm.allreduce(1))
+        >>> [site["name"] for site in profile.report["sites"]]
+        ['allreduce']
+        """
+        from ringcast.bootstrap.profile import Profile, begin, check, end, report_of, show
+
+        if path:
+            check(path)
+        made = Profile()
+        self.run(begin)
+        try:
+            yield made
+        finally:
+            if not self.closed:
+                made.report = report_of(self.run(end), self._size)
+                if path:
+                    made.write(path)
+                else:
+                    show(made)
 
     @contextmanager
     def _held(self) -> Iterator[None]:

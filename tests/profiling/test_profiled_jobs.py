@@ -1,0 +1,104 @@
+"""`ringcast-launch --profile`: jobs that end well, that fail, on several hosts, and the program of the examples."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.fleets import Fleet
+from support.patience import patience
+from support.places import ROOT
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+SLOW = """
+import sys, time
+import numpy as np, ringcast
+comm = ringcast.init()
+for _ in range(20):
+    if comm.rank == int(sys.argv[1]):
+        time.sleep(0.01)
+    comm.allreduce(np.ones(10))
+"""
+KILLED = """
+import os, signal, time
+import numpy as np, ringcast
+comm = ringcast.init()
+end = time.monotonic() + 2
+while time.monotonic() < end or comm.rank != 1:
+    comm.allreduce(np.ones(10))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ringcast_launcher", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=patience(100))
+
+
+def profile(folder: Path) -> Any:
+    return json.loads((folder / "p.json").read_text())
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_rank_and_the_line_to_blame_are_named(tmp_path: Path, rank: int) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    done = launch(tmp_path, "-n", "3", "--profile", "p.json", "slow.py", str(rank))
+    assert done.returncode == 0, done.stderr
+    said = rf"^ringcast-launch: the profile is in .*/p\.json: .*\bRank {rank} is late in "
+    assert re.search(said, done.stderr, re.MULTILINE)
+    assert "of allreduce at slow.py:8: others wait" in done.stderr
+    assert profile(tmp_path)["ranks"][rank]["blamed"] > 0.3
+
+
+def test_a_profile_on_the_terminal_is_a_table(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    done = launch(tmp_path, "-n", "2", "--profile", "-", "slow.py", "1")
+    assert done.returncode == 0
+    assert "allreduce at slow.py:8" in done.stderr
+    assert os.listdir(tmp_path) == ["slow.py"]
+
+
+@pytest.mark.live
+def test_a_page_is_written_for_the_example(tmp_path: Path) -> None:
+    done = launch(tmp_path, "-n", "4", "--profile", "report.html", str(ROOT / "examples/jacobi.py"))
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert "jacobi.py" in page
+    assert "<script src" not in page
+
+
+def test_a_job_that_fails_has_a_profile_with_the_failure(tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text(KILLED)
+    done = launch(tmp_path, "-n", "3", "--profile", "p.json", "killed.py")
+    assert done.returncode == 137
+    report = profile(tmp_path)
+    assert "rank 1" in report["failure"]
+    assert "SIGKILL" in report["failure"]
+    assert [rank["rank"] for rank in report["ranks"]] == [0, 1, 2]
+    assert "the last seconds of rank 1 are missing" in " ".join(report["notes"])
+    assert "the profile is in" in done.stderr
+
+
+def test_a_job_without_a_rank_says_so(tmp_path: Path) -> None:
+    done = launch(tmp_path, "-n", "2", "--profile", "p.json", "true")
+    assert done.returncode == 0
+    assert "there is no profile: no rank has called ringcast.init" in done.stderr
+
+
+@pytest.mark.live
+def test_parts_come_from_other_hosts(hosts: Fleet) -> None:
+    file = hosts.folder / "p.json"
+    done = hosts.launch("-H", "h0,h1", "--profile", str(file), hosts.program(SLOW), "1")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(file.read_text())
+    assert [host["ranks"] for host in report["hosts"]] == [[0], [1]]
+    assert report["sites"][0]["blame"][0][0] == 1

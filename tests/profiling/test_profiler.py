@@ -1,0 +1,181 @@
+"""The recording of a rank: bounded memory, times that add up, names as the program has them, one profile at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ringcast
+from ringcast.communicator import Communicator
+from ringcast.communicator.lifetime import group_of
+from ringcast.engine import profiler as recording
+from ringcast.engine.profiler import Profiler, ends_of
+from ringcast.engine.recorder import Recorder, encoded
+from ringcast.errors import RunFailed, UsageError
+from ringcast.profiling.files import read
+from ringcast.protocol.operations import Operation
+from ringcast.wire.call import Call
+from ringcast.wire.header import STAGES
+
+PHASES = ("program", "late", "moving", "link", "combining", "python", "awaited")
+
+
+def profiled(fn: Any, size: int, folder: Path, backend: str = "threads") -> dict[str, Any]:
+    ringcast.run(fn, size, backend=backend, profile=str(folder / "p.json"))
+    return read(folder / "p.json")
+
+
+def site(report: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [one for one in report["sites"] if one["name"] == name]
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_the_times_of_a_rank_add_up_to_its_life(size: int, backend: str, tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        for count in (1, 0, 100_000):
+            for _ in range(4):
+                comm.allreduce(np.ones(count))
+                comm.bcast({"an": "object"}, size - 1)
+        request = comm.iallreduce(np.ones(1000))
+        request.wait()
+        if size > 1 and comm.rank < 2:
+            comm.sendrecv(np.ones(3), 1 - comm.rank, 1 - comm.rank)
+
+    report = profiled(work, size, tmp_path, backend)
+    assert [rank["rank"] for rank in report["ranks"]] == list(range(size))
+    for rank in report["ranks"]:
+        assert sum(rank[phase] for phase in PHASES) == pytest.approx(rank["span"], rel=0.02)
+        assert all(rank[phase] >= 0 for phase in PHASES)
+    assert site(report, "allreduce")["calls"] == site(report, "bcast")["calls"] == 12
+    assert site(report, "iallreduce")["kind"] == "request"
+
+
+def test_bytes_are_known_by_their_ends(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        if comm.rank == 0:
+            comm.send(np.zeros(1000), 2)
+        elif comm.rank == 2:
+            comm.recv(0)
+
+    assert profiled(work, 3, tmp_path)["bytes"] == [[0, 2, pytest.approx(8000, abs=200)]]
+
+
+def test_many_calls_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST_MOMENTS", 64)
+    monkeypatch.setattr(recording, "TALLIES", 10)
+    clock = iter(range(10**9))
+    profiler = Profiler(Recorder(0, 1), 1, lambda: float(next(clock)))
+    call = encoded(Call("barrier"))
+    for number in range(1, 5001):
+        op = Operation(1, STAGES * number, Call("barrier"), False, 1, ("prog.py", number % 100))
+        profiler.begin(op, call)
+        profiler.done(op)
+    assert len(profiler.moments) <= 64
+    assert {number // STAGES % profiler.stride for _, number, *_ in profiler.moments} == {0}
+    assert len(profiler.tallies) == 11
+    assert sum(tally.calls for tally in profiler.tallies) == 5000
+
+
+@pytest.mark.parametrize(
+    ("shape", "ends"),
+    [
+        ("(to 3, tag 0)", ("3", "", "0")),
+        ("(from 1, tag 7)", ("", "1", "7")),
+        ("(to 3, from 1, tag 7)", ("3", "1", "7")),
+        ("(from any, any tag)", ("", "any", "")),
+        ("(3, 4)", None),
+        ("", None),
+    ],
+)
+def test_the_ends_of_a_message_are_in_its_record(shape: str, ends: tuple[str, str, str] | None) -> None:
+    assert ends_of(encoded(Call("send"), shape)) == ends
+
+
+def test_names_of_mpi_are_kept(tmp_path: Path) -> None:
+    def work(_: Communicator) -> None:
+        from ringcast import MPI
+
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, np.ones(3))
+        MPI.COMM_WORLD.allgather("text")
+
+    names = {one["name"] for one in profiled(work, 2, tmp_path, "processes")["sites"]}
+    assert {"Allreduce", "allgather"} <= names
+
+
+def test_one_profile_at_a_time() -> None:
+    with ringcast.profile() as profile:
+        with pytest.raises(UsageError, match="a profile is under way already"), ringcast.profile():
+            pass
+        ringcast.init().allreduce(1)
+    assert profile.report is not None
+    assert [one["name"] for one in profile.report["sites"]] == ["allreduce"]
+    assert group_of(ringcast.init()).endpoint.profiler is None
+
+
+@pytest.mark.parametrize("path", ["/no/such/folder/p.html", "p.txt", "."])
+def test_a_file_that_cannot_be_written_is_refused_before_the_block(path: str) -> None:
+    with pytest.raises(ValueError, match="profile: "), ringcast.profile(path):
+        raise AssertionError
+    with pytest.raises(ValueError, match="profile: "):
+        ringcast.run(lambda _: None, 2, backend="threads", profile=path)
+
+
+def test_an_error_in_the_block_is_in_the_profile(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    with pytest.raises(ZeroDivisionError), ringcast.profile(path):
+        ringcast.init().allreduce(1 / 0)
+    assert "ZeroDivisionError" in read(path)["failure"]
+
+
+def test_a_fork_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    try:
+        with ringcast.profile(path):
+            pid = os.fork()
+            if not pid:
+                raise SystemExit
+            os.waitpid(pid, 0)
+            assert not path.exists()
+    except SystemExit:  # the child has left the block
+        os._exit(0)
+    assert path.exists()
+
+
+def test_a_failed_run_has_a_profile(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        comm.barrier()
+        if comm.rank == 1:
+            raise RuntimeError("out of luck")
+        comm.barrier()
+
+    for backend in ("threads", "processes"):
+        with pytest.raises(RunFailed):
+            ringcast.run(work, 3, backend=backend, profile=str(tmp_path / "p.json"))
+        report = read(tmp_path / "p.json")
+        assert "out of luck" in report["failure"]
+        assert report["missing"] == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "ringcast profile 0"}'])
+def test_a_file_that_is_no_profile_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(ValueError, match="expected"):
+        read(tmp_path / "p.json")
+
+
+def test_a_cluster_shows_a_profile() -> None:
+    with ringcast.cluster(2, backend="threads") as cluster:
+        with cluster.profile() as profile:
+            cluster.run(lambda comm: comm.allreduce(1))
+        assert profile.report is not None
+        assert "allreduce" in {one["name"] for one in profile.report["sites"]}
+        assert "<iframe" in profile._repr_html_()
+        assert "allreduce" in str(profile)
+        json.dumps(profile.report)
