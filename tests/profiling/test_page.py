@@ -106,6 +106,23 @@ def test_each_source_is_in_the_page() -> None:
     assert sources == {"page.html", *document.STYLES, *(f"{name}.js" for name in document.modules())}
 
 
+IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";$', re.MULTILINE)
+EXPORT = re.compile(r"^export (?:function|const|class) (\w+)", re.MULTILINE)
+
+
+def test_modules_import_what_others_export_and_nothing_else() -> None:
+    sources = {name: (document.SOURCES / f"{name}.js").read_text() for name in document.modules()}
+    exported = {(name, one) for name, text in sources.items() for one in EXPORT.findall(text)}
+    imported = set()
+    for name, text in sources.items():
+        body = IMPORT.sub("", text)
+        for names, module in IMPORT.findall(text):
+            found = {one.strip() for one in names.split(",") if one.strip()}
+            imported |= {(module, one) for one in found}
+            assert [one for one in found if not re.search(rf"\b{one}\b", body)] == [], name
+    assert imported == exported
+
+
 def test_numbers_of_a_profile_are_kept() -> None:
     profile = profiles.four()
     data = data_of(page.render(profile))

@@ -1,16 +1,32 @@
 // The profile of this page, as ringcast/profiling/page/compact.py has packed it.
 
 const NONE = {
-  command: [], span: 0, failure: "", missing: [], notes: [], machine: {}, hosts: [], contexts: {}, matrices: [],
-  advice: [], summary: "", sites: [],
+  command: [],
+  span: 0,
+  failure: "",
+  missing: [],
+  notes: [],
+  machine: {},
+  hosts: [],
+  contexts: {},
+  matrices: [],
+  advice: [],
+  summary: "",
+  sites: [],
 };
 
 export function unpack(packed) {
   return {
-    ...NONE, ...packed,
+    ...NONE,
+    ...packed,
     ranks: rows(packed.ranks ?? {}),
-    timeline: { stride: packed.timeline.stride, rows: packed.timeline.rows.map(([rank, numbers]) => (
-      { rank, events: events(rank, numbers, packed.timeline.tick) })) },
+    timeline: {
+      stride: packed.timeline.stride,
+      rows: packed.timeline.rows.map(([rank, numbers]) => ({
+        rank,
+        events: events(rank, numbers, packed.timeline.tick),
+      })),
+    },
     siteOf: new Map(packed.sites.map((site) => [site.id, site])),
   };
 }

@@ -1,6 +1,6 @@
 // The first screen: what was slow, or failed, in words, and what to do about it.
 
-import { element, section } from "./dom.js";
+import { element, quiet, section } from "./dom.js";
 import { PARTS, PROGRAM, bar, legend, sumOf } from "./parts.js";
 import { callName, count, ranges, several, time } from "./words.js";
 
@@ -8,7 +8,9 @@ const ADVICE = 5; // at first
 
 export function heading(profile) {
   const facts = [
-    several(profile.ranks.length + profile.missing.length, "rank"), several(profile.hosts.length, "host"), time(profile.span),
+    several(profile.ranks.length + profile.missing.length, "rank"),
+    several(profile.hosts.length, "host"),
+    time(profile.span),
     profile.began && new Date(1000 * profile.began).toISOString().slice(0, 19).replace("T", " ") + " UTC",
   ];
   return [
@@ -26,7 +28,8 @@ export function title(profile) {
 // `reveal` shows the row of a call or of a rank, before a link leads there.
 export function fault(profile, reveal) {
   return section(
-    "fault", "In words",
+    "fault",
+    "In words",
     profile.failure && element("p", { class: "failure" }, element("b", {}, "The job failed: "), profile.failure),
     element("p", { class: "summary" }, profile.summary),
     facts(profile),
@@ -43,39 +46,55 @@ function facts({ missing, notes, timeline }) {
   }
   if (timeline.stride > 1) lines.push(`The timeline has every ${count(timeline.stride)}th call, and the slowest.`);
   if (!lines.length) return null;
-  return element("ul", { class: "notes", "aria-label": "Notes on this profile" }, lines.map((line) => element("li", {}, line)));
+  return element(
+    "ul",
+    { class: "notes", "aria-label": "Notes on this profile" },
+    lines.map((line) => element("li", {}, line)),
+  );
 }
 
 function advice(profile, reveal) {
-  if (!profile.advice.length) return element("p", { class: "quiet" }, "No rule found anything to do better.");
-  const list = (entries, start) => element("ol", { class: "advice", start }, entries.map((one) => entry(one, profile, reveal)));
+  if (!profile.advice.length) return quiet("No rule found anything to do better.");
+  const list = (entries, start) =>
+    element(
+      "ol",
+      { class: "advice", start },
+      entries.map((one) => entry(one, profile, reveal)),
+    );
   const [first, others] = [profile.advice.slice(0, ADVICE), profile.advice.slice(ADVICE)];
   return [
     element("h3", {}, "What to do"),
     list(first, 1),
-    others.length ? element("details", {}, element("summary", {}, `${count(others.length)} more`), list(others, ADVICE + 1)) : null,
+    others.length
+      ? element("details", {}, element("summary", {}, `${count(others.length)} more`), list(others, ADVICE + 1))
+      : null,
   ];
 }
 
 function entry({ rule, text, do: todo, site: id, rank, seconds }, profile, reveal) {
   const site = profile.siteOf.get(id);
-  const known = profile.ranks.find((one) => one.rank === rank);
+  const named = profile.ranks.find((one) => one.rank === rank);
   return element(
-    "li", {},
+    "li",
+    {},
     element("p", { class: "finding" }, element("span", { class: "rule" }, rule), " ", text),
     element("p", { class: "todo" }, todo),
     element(
-      "p", { class: "where" },
+      "p",
+      { class: "where" },
       seconds > 0 ? element("span", {}, `${time(seconds)} of all ranks`) : null,
       site ? element("a", { href: `#site-${id}`, on: { click: () => reveal.site(site) } }, callName(site)) : null,
-      known ? element("a", { href: `#rank-${rank}`, on: { click: () => reveal.rank(known) } }, `rank ${rank}`) : null,
+      named ? element("a", { href: `#rank-${rank}`, on: { click: () => reveal.rank(named) } }, `rank ${rank}`) : null,
     ),
   );
 }
 
 function whole({ ranks }) {
   const all = [PROGRAM, ...PARTS];
-  const sums = sumOf(ranks, all.map(({ key }) => key));
+  const sums = sumOf(
+    ranks,
+    all.map(({ key }) => key),
+  );
   const total = all.reduce((sum, { key }) => sum + sums[key], 0);
   return [element("h3", {}, "The time of all ranks"), bar(sums, all, total), legend(sums)];
 }

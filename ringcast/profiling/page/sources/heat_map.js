@@ -1,6 +1,6 @@
 // A matrix as colours: senders down, receivers across. The pointer, or the arrow keys, read out a cell.
 
-import { element, figure } from "./dom.js";
+import { element, figure, swatch } from "./dom.js";
 import { plainTable } from "./sorted_table.js";
 import { colour, fitted, repaints } from "./theme.js";
 import { hideTip, showTip } from "./tooltip.js";
@@ -13,9 +13,20 @@ const ROOM = 56; // pixels of a cell that holds its value
 
 export function heatMap(name, names, cells, show) {
   const scale = scaleOf(cells.map(([, , value]) => value));
-  const canvas = element("canvas", { tabindex: "0", role: "application", "aria-roledescription": "matrix", "aria-label": `${name}: arrow keys move from cell to cell` });
+  const canvas = element("canvas", {
+    tabindex: "0",
+    role: "application",
+    "aria-roledescription": "matrix",
+    "aria-label": `${name}: arrow keys move from cell to cell`,
+  });
   const status = element("p", { class: "status", role: "status" });
-  const map = { names, scale, show, values: new Map(cells.map(([from, to, value]) => [from * names.length + to, value])), at: null };
+  const map = {
+    names,
+    scale,
+    show,
+    values: new Map(cells.map(([from, to, value]) => [from * names.length + to, value])),
+    at: null,
+  };
   const draw = () => paint(canvas, map);
   listen(canvas, map, draw, status);
   const picture = element("div", { class: "heat" }, canvas);
@@ -30,10 +41,13 @@ function scaleOf(values) {
   const to = wide ? Math.log(most) : most;
   // The smallest is not as pale as nothing.
   const share = (value) => (to === from ? 1 : Math.max(((wide ? Math.log(value) : value) - from) / (to - from), 0));
-  return { shade: (value) => Math.min(1 + Math.floor(share(value) * SHADES), SHADES), bound: (i) => {
-    const value = from + ((to - from) * i) / SHADES;
-    return wide ? Math.exp(value) : value;
-  } };
+  return {
+    shade: (value) => Math.min(1 + Math.floor(share(value) * SHADES), SHADES),
+    bound: (i) => {
+      const value = from + ((to - from) * i) / SHADES;
+      return wide ? Math.exp(value) : value;
+    },
+  };
 }
 
 function side(names) {
@@ -80,7 +94,8 @@ function labels(context, names, cell, left) {
     context.textAlign = "right";
     if (i % every === 0) context.fillText(name, left - 6, TOP + (i + 0.5) * cell + 4, left - 8);
     context.textAlign = cell >= 24 ? "center" : "left";
-    if (i % across === 0 && (i + across <= names.length || across === 1 || i === 0)) context.fillText(name, left + (cell >= 24 ? (i + 0.5) * cell : i * cell), TOP - 6);
+    if (i % across === 0 && (i + across <= names.length || across === 1 || i === 0))
+      context.fillText(name, left + (cell >= 24 ? (i + 0.5) * cell : i * cell), TOP - 6);
   });
 }
 
@@ -117,11 +132,20 @@ function listen(canvas, map, draw, status) {
 }
 
 function legend(scale, show) {
-  const steps = Array.from({ length: SHADES }, (_, i) => element("li", {},
-    element("span", { class: "swatch", style: { background: `var(--heat-${i + 1})` }, "aria-hidden": "true" }),
-    element("span", { class: "bound" }, i || scale.bound(0) ? `≥ ${show(scale.bound(i))}` : "> 0")));
-  return element("ul", { class: "shades", "aria-label": "Colours" },
-    element("li", {}, element("span", { class: "swatch", style: { background: "var(--heat-0)" }, "aria-hidden": "true" }), element("span", { class: "bound" }, "none")), steps);
+  const steps = Array.from({ length: SHADES }, (_, i) =>
+    element(
+      "li",
+      {},
+      swatch(`var(--heat-${i + 1})`),
+      element("span", { class: "bound" }, i || scale.bound(0) ? `≥ ${show(scale.bound(i))}` : "> 0"),
+    ),
+  );
+  return element(
+    "ul",
+    { class: "shades", "aria-label": "Colours" },
+    element("li", {}, swatch("var(--heat-0)"), element("span", { class: "bound" }, "none")),
+    steps,
+  );
 }
 
 function table(names, cells, show) {

@@ -1,6 +1,6 @@
 // How long the calls of a site took: bars of powers of two.
 
-import { drawn, element, figure } from "./dom.js";
+import { drawn, figure, scrolls } from "./dom.js";
 import { plainTable } from "./sorted_table.js";
 import { count, time } from "./words.js";
 
@@ -13,12 +13,22 @@ export function histogram(site) {
   const most = Math.max(...bins.map(([, calls]) => calls));
   const width = Math.max(bins.length * STEP + 12, 120);
   const picture = drawn(
-    "svg", { viewBox: `0 0 ${width} ${HEIGHT + LOWER + UPPER}`, width, class: "histogram", role: "img", "aria-label": words(rows) },
+    "svg",
+    {
+      viewBox: `0 0 ${width} ${HEIGHT + LOWER + UPPER}`,
+      width,
+      class: "histogram",
+      role: "img",
+      "aria-label": words(rows),
+    },
     bins.map(([from, calls], i) => bin(from, calls, i, (HEIGHT * calls) / most)),
     drawn("line", { x1: 0, x2: width, y1: HEIGHT + UPPER, y2: HEIGHT + UPPER, class: "axis" }),
   );
-  const table = plainTable(["From", "Calls of all ranks"], rows.map(([from, calls]) => [time(from), count(calls)]));
-  return figure(element("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": "Histogram" }, picture), "Times of a call", table);
+  const table = plainTable(
+    ["From", "Calls of all ranks"],
+    rows.map(([from, calls]) => [time(from), count(calls)]),
+  );
+  return figure(scrolls(picture, "Histogram"), "Times of a call", table);
 }
 
 // With the empty bins between others, unless they are very many.
@@ -37,13 +47,17 @@ function bin(from, calls, i, height) {
   return [
     drawn("rect", { x: x + 2, y: UPPER + HEIGHT - height, width: STEP - 4, height, class: "bin" }),
     calls ? drawn("text", { x: middle, y: UPPER + HEIGHT - height - 3, class: "label" }, count(calls)) : null,
-    i % 2 ? null : drawn("text", { x: x + 2, y: HEIGHT + UPPER + 15, class: "label start" }, time(from).replace(/\.\d+/, "")),
+    i % 2
+      ? null
+      : drawn("text", { x: x + 2, y: HEIGHT + UPPER + 15, class: "label start" }, time(from).replace(/\.\d+/, "")),
   ];
 }
 
 function words(rows) {
   const all = rows.reduce((sum, row) => sum + row[1], 0);
   const [from, calls] = rows.reduce((best, row) => (row[1] > best[1] ? row : best));
-  return `Times of ${count(all)} calls of all ranks: from ${time(rows[0][0])} to ${time(2 * rows.at(-1)[0])}; `
-    + `most often, ${count(calls)} times, ${time(from)} to ${time(2 * from)}.`;
+  return (
+    `Times of ${count(all)} calls of all ranks: from ${time(rows[0][0])} to ${time(2 * rows.at(-1)[0])}; ` +
+    `most often, ${count(calls)} times, ${time(from)} to ${time(2 * from)}.`
+  );
 }

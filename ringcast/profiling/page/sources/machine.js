@@ -4,18 +4,37 @@ import { element, section } from "./dom.js";
 import { plainTable } from "./sorted_table.js";
 import { count, ranges, rate, several, time } from "./words.js";
 
-export function machine({ machine: { versions = {}, protocol, transport, system, network }, command, hosts, contexts }) {
+export function machine({
+  machine: { versions = {}, protocol, transport, system, network },
+  command,
+  hosts,
+  contexts,
+}) {
   const facts = [
     ["Command", command.length ? element("code", {}, command.join(" ")) : "unknown"],
-    ["System", system], ["Transport", transport], ["Protocol", protocol],
+    ["System", system],
+    ["Transport", transport],
+    ["Protocol", protocol],
     ...Object.entries(versions),
     ...constants(network),
   ];
   return section(
-    "machine", "Machine",
-    element("dl", { class: "pairs" }, facts.filter(([, value]) => value).map(([name, value]) => element(
-      "div", {}, element("dt", {}, name), element("dd", {}, value)))),
-    hosts.length ? plainTable(["Host", "Ranks", "Processors"], hosts.map(({ name, ranks, cpus }) => [name, ranges(ranks), count(cpus)]), "Hosts") : null,
+    "machine",
+    "Machine",
+    element(
+      "dl",
+      { class: "pairs" },
+      facts
+        .filter(([, value]) => value)
+        .map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))),
+    ),
+    hosts.length
+      ? plainTable(
+          ["Host", "Ranks", "Processors"],
+          hosts.map(({ name, ranks, cpus }) => [name, ranges(ranks), count(cpus)]),
+          "Hosts",
+        )
+      : null,
     communicators(contexts),
   );
 }
@@ -32,7 +51,13 @@ function constants(network) {
 function communicators(contexts) {
   const rows = Object.entries(contexts).filter(([number]) => number !== "1");
   if (!rows.length) return null;
-  return plainTable(["Communicator", "Size", "Ranks"], rows.map(([number, { size, ranks }]) => [
-    number, several(size, "rank"), ranges(ranks) + (ranks.length < size ? ", …" : ""),
-  ]), "Communicators beside the world");
+  return plainTable(
+    ["Communicator", "Size", "Ranks"],
+    rows.map(([number, { size, ranks }]) => [
+      number,
+      several(size, "rank"),
+      ranges(ranks) + (ranks.length < size ? ", …" : ""),
+    ]),
+    "Communicators beside the world",
+  );
 }

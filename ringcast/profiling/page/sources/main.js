@@ -13,7 +13,12 @@ import { traffic } from "./traffic.js";
 import { legible } from "./words.js";
 
 const SECTIONS = [
-  ["fault", "In words"], ["calls", "Calls"], ["ranks", "Ranks"], ["traffic", "Bytes"], ["timeline", "Timeline"], ["machine", "Machine"],
+  ["fault", "In words"],
+  ["calls", "Calls"],
+  ["ranks", "Ranks"],
+  ["traffic", "Bytes"],
+  ["timeline", "Timeline"],
+  ["machine", "Machine"],
 ];
 
 const profile = unpack(JSON.parse(document.getElementById("profile").textContent));
@@ -26,9 +31,20 @@ const reveal = { site: calls.reveal, rank: byRank.reveal };
 document.title = legible(`Profile of ${title(profile)}`);
 document.getElementById("top").append(...heading(profile));
 document.getElementById("top").after(
-  element("nav", { "aria-label": "Sections" }, SECTIONS.map(([id, name]) => element("a", { href: `#${id}` }, name))),
+  element(
+    "nav",
+    { "aria-label": "Sections" },
+    SECTIONS.map(([id, name]) => element("a", { href: `#${id}` }, name)),
+  ),
 );
-document.getElementById("page").append(
-  fault(profile, reveal), calls.element, byRank.element, traffic(profile), timeline(profile, colourOf, reveal), machine(profile),
-);
+document
+  .getElementById("page")
+  .append(
+    fault(profile, reveal),
+    calls.element,
+    byRank.element,
+    traffic(profile),
+    timeline(profile, colourOf, reveal),
+    machine(profile),
+  );
 prepareForPaper(calls.openAll);

@@ -18,19 +18,27 @@ export function bar(row, parts, whole) {
   const there = parts.filter(({ key }) => row[key] > 0);
   const words = there.map(({ key, title }) => `${title} ${time(row[key])}`).join(", ");
   return element(
-    "div", { class: "bar", role: "img", "aria-label": words || "no time", title: words },
-    there.map(({ key }) => element("span", {
-      class: `part ${key}`, style: { width: `${(100 * row[key]) / Math.max(whole, 1e-30)}%` },
-    })),
+    "div",
+    { class: "bar", role: "img", "aria-label": words || "no time", title: words },
+    there.map(({ key }) =>
+      element("span", {
+        class: `part ${key}`,
+        style: { width: `${(100 * row[key]) / Math.max(whole, 1e-30)}%` },
+      }),
+    ),
   );
 }
 
 // A bar of one amount, and the amount in words.
 export function gauge(value, most, kind, words) {
   return element(
-    "span", { class: "gauge" },
-    element("span", { class: "track", "aria-hidden": "true" },
-      element("span", { class: kind, style: { width: `${most ? (100 * value) / most : 0}%` } })),
+    "span",
+    { class: "gauge" },
+    element(
+      "span",
+      { class: "track", "aria-hidden": "true" },
+      element("span", { class: kind, style: { width: `${most ? (100 * value) / most : 0}%` } }),
+    ),
     element("span", { class: "amount" }, words),
   );
 }
@@ -39,12 +47,24 @@ export function gauge(value, most, kind, words) {
 export function legend(sums) {
   const all = [PROGRAM, ...PARTS];
   const whole = all.reduce((sum, { key }) => sum + sums[key], 0);
-  return element("dl", { class: "legend" }, all.map(({ key, title, meaning }) => element(
-    "div", {},
-    element("dt", {}, element("span", { class: `swatch ${key}`, "aria-hidden": "true" }), title),
-    element("dd", {}, element("b", {}, percent(sums[key], whole)), ` ${time(sums[key])}`,
-      element("span", { class: "meaning" }, meaning)),
-  )));
+  return element(
+    "dl",
+    { class: "legend" },
+    all.map(({ key, title, meaning }) =>
+      element(
+        "div",
+        {},
+        element("dt", {}, element("span", { class: `swatch ${key}`, "aria-hidden": "true" }), title),
+        element(
+          "dd",
+          {},
+          element("b", {}, percent(sums[key], whole)),
+          ` ${time(sums[key])}`,
+          element("span", { class: "meaning" }, meaning),
+        ),
+      ),
+    ),
+  );
 }
 
 export function sumOf(rows, keys) {

@@ -1,6 +1,6 @@
 // The ranks: which waits, and for which the others wait.
 
-import { element, section } from "./dom.js";
+import { element, quiet, section } from "./dom.js";
 import { PARTS, PROGRAM, bar, gauge } from "./parts.js";
 import { sortedTable } from "./sorted_table.js";
 import { count, ranges, size, time } from "./words.js";
@@ -9,7 +9,7 @@ const MOST = 64; // rows at first
 
 export function ranks(profile) {
   if (!profile.ranks.length) {
-    return { element: section("ranks", "Ranks", element("p", { class: "quiet" }, "No rank has written a profile.")), reveal() {} };
+    return { element: section("ranks", "Ranks", quiet("No rank has written a profile.")), reveal() {} };
   }
   const many = profile.ranks.length > MOST;
   const table = sortedTable({
@@ -24,10 +24,13 @@ export function ranks(profile) {
 }
 
 function inWords({ ranks: all, missing }) {
-  const [waited, blamed] = ["late", "blamed"].map((key) => all.reduce((best, rank) => (rank[key] > best[key] ? rank : best)));
+  const [waited, blamed] = ["late", "blamed"].map((key) =>
+    all.reduce((best, rank) => (rank[key] > best[key] ? rank : best)),
+  );
   const lines = [];
   if (blamed.blamed > 0) lines.push(`Others waited longest for rank ${blamed.rank}: ${time(blamed.blamed)} in all.`);
-  if (waited.late > 0) lines.push(`Rank ${waited.rank} waited longest for others: ${time(waited.late)} of its ${time(waited.span)}.`);
+  if (waited.late > 0)
+    lines.push(`Rank ${waited.rank} waited longest for others: ${time(waited.late)} of its ${time(waited.span)}.`);
   if (missing.length) lines.push(`Not in this table: ${missing.length === 1 ? "rank" : "ranks"} ${ranges(missing)}.`);
   return lines.length ? element("p", {}, lines.join(" ")) : null;
 }
@@ -35,16 +38,35 @@ function inWords({ ranks: all, missing }) {
 function columns(all) {
   const longest = Math.max(...all.map(({ span }) => span));
   const most = Math.max(...all.map(({ blamed }) => blamed));
-  const number = (key, title, show, hint) => ({ key, title, hint, value: (rank) => rank[key], show: (rank) => show(rank[key]) });
+  const number = (key, title, show, hint) => ({
+    key,
+    title,
+    hint,
+    value: (rank) => rank[key],
+    show: (rank) => show(rank[key]),
+  });
   const word = (key, title) => ({ key, title, text: true, value: (rank) => rank[key], show: (rank) => rank[key] });
-  const failures = all.some(({ error }) => error) ? [{ ...word("error", "Failure"), show: ({ error }) => element("span", { class: "wrong" }, error) }] : [];
+  const failures = all.some(({ error }) => error)
+    ? [{ ...word("error", "Failure"), show: ({ error }) => element("span", { class: "wrong" }, error) }]
+    : [];
   return [
     { ...number("rank", "Rank", String), text: true }, // ranks begin with the lowest
     ...failures,
-    { key: "share", title: "Where the time went", wide: true, hint: "Sorts by the share outside ringcast",
-      value: (rank) => rank.program / Math.max(rank.span, 1e-30), show: (rank) => bar(rank, [PROGRAM, ...PARTS], longest) },
-    { key: "blamed", title: "Others waited for it", hint: "Time that other ranks have waited for this one", value: ({ blamed }) => blamed,
-      show: ({ blamed }) => gauge(blamed, most, "late", time(blamed)) },
+    {
+      key: "share",
+      title: "Where the time went",
+      wide: true,
+      hint: "Sorts by the share outside ringcast",
+      value: (rank) => rank.program / Math.max(rank.span, 1e-30),
+      show: (rank) => bar(rank, [PROGRAM, ...PARTS], longest),
+    },
+    {
+      key: "blamed",
+      title: "Others waited for it",
+      hint: "Time that other ranks have waited for this one",
+      value: ({ blamed }) => blamed,
+      show: ({ blamed }) => gauge(blamed, most, "late", time(blamed)),
+    },
     ...[PROGRAM, ...PARTS].map(({ key, title, meaning }) => number(key, title, time, meaning)),
     number("hidden", "Hidden", time, "Of requests: time under way beside the program"),
     number("calls", "Calls", count),

@@ -1,6 +1,6 @@
 // All that is known of a call site: its data, the distribution of its times, its ranks, and its rounds.
 
-import { element } from "./dom.js";
+import { element, known, quiet } from "./dom.js";
 import { gauge } from "./parts.js";
 import { histogram } from "./histogram.js";
 import { roundsOf } from "./rounds.js";
@@ -9,15 +9,22 @@ import { count, percent, several, time } from "./words.js";
 
 export function siteDetails(site, hue) {
   return element(
-    "div", { class: "site" },
-    element("div", { class: "columns" }, element("div", {}, facts(site), lateness(site), blame(site)), histogram(site), byRank(site)),
+    "div",
+    { class: "site" },
+    element(
+      "div",
+      { class: "columns" },
+      element("div", {}, facts(site), lateness(site), blame(site)),
+      histogram(site),
+      byRank(site),
+    ),
     element("h3", {}, "Rounds"),
     roundsOf(site, hue),
   );
 }
 
 function facts(site) {
-  const known = [
+  const all = [
     ["File", `${site.file}:${site.line}`],
     ["Kind", site.kind],
     ["Collective", site.collective === site.name ? null : site.collective],
@@ -29,25 +36,36 @@ function facts(site) {
     ["Variants", site.variants > 1 ? `${count(site.variants)}; this is the one that took most time` : null],
     ["Beside the program", site.hidden > 0 ? `${time(site.hidden)} under way while the ranks computed` : null],
   ];
-  return element("dl", { class: "pairs" }, known
-    .filter(([, value]) => value !== null && value !== undefined && value !== "")
-    .map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  return element(
+    "dl",
+    { class: "pairs" },
+    all
+      .filter(([, value]) => known(value) && value !== "")
+      .map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))),
+  );
 }
 
 function lateness(site) {
-  if (site.sampled === null || site.sampled === undefined || site.sampled >= site.calls) return null;
-  return element("p", { class: "quiet" }, `Lateness was observed in ${count(site.sampled)} of ${several(site.calls, "call")}, and is scaled to all.`);
+  if (!known(site.sampled) || site.sampled >= site.calls) return null;
+  return quiet(
+    `Lateness was observed in ${count(site.sampled)} of ${several(site.calls, "call")}, and is scaled to all.`,
+  );
 }
 
 function byRank(site) {
   if (!site.by_rank?.length) return null;
   const longest = Math.max(...site.by_rank.map((row) => row[2]));
   const rows = site.by_rank.map(([rank, calls, whole, late]) => [
-    rank, count(calls), gauge(whole, longest, "moving", time(whole)), gauge(late, longest, "late", time(late)),
+    rank,
+    count(calls),
+    gauge(whole, longest, "moving", time(whole)),
+    gauge(late, longest, "late", time(late)),
   ]);
   return element(
-    "div", {}, plainTable(["Rank", "Calls", "Time", "Late"], rows, "By rank"),
-    site.more_ranks ? element("p", { class: "quiet" }, `These took the most time; ${count(site.more_ranks)} more ranks took less.`) : null,
+    "div",
+    {},
+    plainTable(["Rank", "Calls", "Time", "Late"], rows, "By rank"),
+    site.more_ranks ? quiet(`These took the most time; ${count(site.more_ranks)} more ranks took less.`) : null,
   );
 }
 
@@ -55,7 +73,10 @@ function blame(site) {
   if (!site.blame?.length) return null;
   const [most, all] = [site.blame[0][2], site.blame.reduce((sum, row) => sum + row[2], 0)];
   const rows = site.blame.map(([rank, calls, seconds]) => [
-    rank, count(calls), gauge(seconds, most, "late", time(seconds)), percent(seconds, all),
+    rank,
+    count(calls),
+    gauge(seconds, most, "late", time(seconds)),
+    percent(seconds, all),
   ]);
   return plainTable(["Rank", "Was last in", "Others waited", "Share"], rows, "For whom ranks waited");
 }

@@ -1,6 +1,6 @@
 // The calls of the program, by the line that makes them.
 
-import { element, section } from "./dom.js";
+import { element, quiet, section, swatch } from "./dom.js";
 import { PARTS, bar } from "./parts.js";
 import { siteDetails } from "./site_details.js";
 import { sortedTable } from "./sorted_table.js";
@@ -10,7 +10,7 @@ const MOST = 100; // rows at first
 
 export function sites(profile, colourOf) {
   if (!profile.sites.length) {
-    return { element: section("calls", "Calls", element("p", { class: "quiet" }, "The program made no call.")), reveal() {}, openAll() {} };
+    return { element: section("calls", "Calls", quiet("The program made no call.")), reveal() {}, openAll() {} };
   }
   const table = sortedTable({
     name: "Calls by line; times are sums of all ranks, but median, slowest, net and predicted are those of one call",
@@ -26,15 +26,45 @@ export function sites(profile, colourOf) {
 
 function columns(profile, colourOf) {
   const longest = Math.max(...profile.sites.map((site) => site.time));
-  const times = (key, title, hint) => ({ key, title, hint, value: (site) => site[key], show: (site) => time(site[key]) });
+  const times = (key, title, hint) => ({
+    key,
+    title,
+    hint,
+    value: (site) => site[key],
+    show: (site) => time(site[key]),
+  });
   return [
-    { key: "call", title: "Call", text: true, value: (site) => `${fileName(site)}:${site.line}`, show: (site) => called(site, colourOf) },
-    { key: "share", title: "Where the time went", wide: true, hint: "Sorts by the share that is late",
-      value: (site) => site.late / Math.max(site.time, 1e-30), show: (site) => bar(site, PARTS, longest) },
+    {
+      key: "call",
+      title: "Call",
+      text: true,
+      value: (site) => `${fileName(site)}:${site.line}`,
+      show: (site) => called(site, colourOf),
+    },
+    {
+      key: "share",
+      title: "Where the time went",
+      wide: true,
+      hint: "Sorts by the share that is late",
+      value: (site) => site.late / Math.max(site.time, 1e-30),
+      show: (site) => bar(site, PARTS, longest),
+    },
     times("time", "Time", "Of all ranks and all calls"),
     ...PARTS.map(({ key, title, meaning }) => times(key, title, meaning)),
-    { key: "calls", title: "Calls", hint: "Of one rank", value: (site) => site.calls, show: (site) => count(site.calls) },
-    { key: "bytes", title: "Bytes", hint: "Sent by all ranks in all calls", value: (site) => site.bytes_out, show: (site) => size(site.bytes_out) },
+    {
+      key: "calls",
+      title: "Calls",
+      hint: "Of one rank",
+      value: (site) => site.calls,
+      show: (site) => count(site.calls),
+    },
+    {
+      key: "bytes",
+      title: "Bytes",
+      hint: "Sent by all ranks in all calls",
+      value: (site) => site.bytes_out,
+      show: (site) => size(site.bytes_out),
+    },
     times("median", "Median", "Of a call, from the moment at which the rank made it"),
     times("slowest", "Slowest", "Of a call, from the moment at which the rank made it"),
     times("net", "Net", "Median of a call, from the moment at which all ranks that it needs had made it"),
@@ -44,7 +74,12 @@ function columns(profile, colourOf) {
 
 function called(site, colourOf) {
   return [
-    element("span", { class: "swatch", style: { background: `var(--${colourOf(site.id)})` }, "aria-hidden": "true" }),
-    element("span", { class: "call" }, element("b", {}, site.name), element("span", { class: "place", title: site.file }, place(site))),
+    swatch(`var(--${colourOf(site.id)})`),
+    element(
+      "span",
+      { class: "call" },
+      element("b", {}, site.name),
+      element("span", { class: "place", title: site.file }, place(site)),
+    ),
   ];
 }

@@ -1,6 +1,6 @@
 // A table that each column sorts, by mouse and keyboard; rows may open and show details.
 
-import { element, freshId } from "./dom.js";
+import { element, freshId, scrolls } from "./dom.js";
 import { count } from "./words.js";
 
 // A column has `title`, `value` of a row (what is compared; null is last), `show` (what stands there), and perhaps
@@ -32,13 +32,19 @@ export function sortedTable({ name, columns, rows, order, id = null, details = n
     show(shown);
   }
 
-  sortBy(columns.findIndex(({ key }) => key === order.key), order.direction);
+  sortBy(
+    columns.findIndex(({ key }) => key === order.key),
+    order.direction,
+  );
   const table = element(
-    "table", { class: "sorted" }, element("caption", {}, name),
-    element("thead", {}, element("tr", {}, heads)), body,
+    "table",
+    { class: "sorted" },
+    element("caption", {}, name),
+    element("thead", {}, element("tr", {}, heads)),
+    body,
   );
   return {
-    element: element("div", {}, element("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": name }, table), more),
+    element: element("div", {}, scrolls(table, name), more),
     reveal(row) {
       if (!body.contains(rowOf(row).line)) show(Infinity);
       rowOf(row).open(true);
@@ -68,7 +74,11 @@ function ordered(rows, value, direction) {
 }
 
 function tableRow(row, columns, id, details) {
-  const line = element("tr", { id: id?.(row) }, columns.map((column, i) => cell(column, row, i)));
+  const line = element(
+    "tr",
+    { id: id?.(row) },
+    columns.map((column, i) => cell(column, row, i)),
+  );
   if (!details) return { line, open() {}, elements: () => [line] };
   const name = freshId("details");
   const button = element("button", { type: "button", class: "opens", "aria-expanded": "false", "aria-controls": name });
@@ -95,12 +105,20 @@ function cell({ show, text, wide }, row, i) {
 
 // A small table that nothing sorts.
 export function plainTable(titles, rows, name = null) {
-  return element(
-    "div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": name ?? titles.join(", ") },
+  const head = titles.map((title) => element("th", { scope: "col" }, title));
+  const lines = rows.map((row) =>
     element(
-      "table", { class: "plain" }, name && element("caption", {}, name),
-      element("thead", {}, element("tr", {}, titles.map((title) => element("th", { scope: "col" }, title)))),
-      element("tbody", {}, rows.map((row) => element("tr", {}, row.map((one) => element("td", {}, one))))),
+      "tr",
+      {},
+      row.map((one) => element("td", {}, one)),
     ),
   );
+  const table = element(
+    "table",
+    { class: "plain" },
+    name && element("caption", {}, name),
+    element("thead", {}, element("tr", {}, head)),
+    element("tbody", {}, lines),
+  );
+  return scrolls(table, name ?? titles.join(", "));
 }

@@ -6,7 +6,8 @@ import { tickTime, ticks } from "./words.js";
 
 export const LEFT = 58;
 export const TOP = 26;
-const [BETWEEN, ROOM, NAMED, HATCHED] = [90, 26, 44, 4]; // pixels: of ticks, half a label, a box with a name, a hatched box
+// Pixels: between ticks, half a label, a box with a name, a hatched box.
+const [BETWEEN, ROOM, NAMED, HATCHED] = [90, 26, 44, 4];
 
 export function rowHeight(rows) {
   return rows <= 8 ? 30 : rows <= 20 ? 22 : rows <= 40 ? 14 : rows <= 80 ? 10 : 7;
@@ -26,7 +27,11 @@ export function paint(canvas, width, { rows, view, colourOf, nameOf, focused, se
   context.rect(LEFT, 0, inner, TOP + high * rows.length + 6);
   context.clip();
   rows.forEach((row, i) => events(brush, row, TOP + i * high, view));
-  for (const [event, name] of [[selected, "ink"], [focused, "focus"]]) outline(brush, rows, event, name);
+  for (const [event, name] of [
+    [selected, "ink"],
+    [focused, "focus"],
+  ])
+    outline(brush, rows, event, name);
   context.restore();
 }
 
