@@ -143,6 +143,24 @@ def test_hostile_texts_are_text(tab: Page, tmp_path: Path) -> None:
     assert "\\xff\\xfe\\u202egnp.py:3" in tab.texts(".place")
 
 
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<img src='http://127.0.0.1:9/x.png'>",
+        "<img src='data:image/gif;base64,R0lGODlhAQABAAAAACw='>",
+        "<iframe src='http://127.0.0.1:9/'></iframe>",
+        "<link rel=stylesheet href='http://127.0.0.1:9/x.css'>",
+        "<style>body { color: red }</style>",
+        "<b onclick='document.title = 1'>",
+    ],
+)
+def test_the_policy_holds_if_a_text_became_html(tab: Page, tmp_path: Path, html: str) -> None:
+    show(tab, tmp_path, profiles.empty())
+    blocked = "addEventListener('securitypolicyviolation', (event) => done(event.effectiveDirective), {once: true})"
+    does = f"document.body.insertAdjacentHTML('beforeend', {json.dumps(html)}); document.body.lastChild.click?.()"
+    assert tab.run(f"new Promise((done) => {{ {blocked}; {does} }})")
+
+
 def columns(tab: Page, table: str) -> list[str]:
     return [text.strip() for text in tab.texts(f"{table} table.sorted > thead th")]
 

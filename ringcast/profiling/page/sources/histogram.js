@@ -4,7 +4,7 @@ import { drawn, figure, scrolls } from "./dom.js";
 import { plainTable } from "./sorted_table.js";
 import { count, time } from "./words.js";
 
-const [HEIGHT, LOWER, UPPER, STEP] = [120, 22, 14, 34];
+const [HEIGHT, LOWER, UPPER, STEP] = [120, 22, 14, 30];
 
 export function histogram(site) {
   const rows = site.histogram ?? [];

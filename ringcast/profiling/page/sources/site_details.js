@@ -34,6 +34,7 @@ function facts(site) {
     ["Root", site.root],
     ["Communicator", `${site.context === 1 ? "the world" : `number ${site.context}`}, ${several(site.ranks, "rank")}`],
     ["Variants", site.variants > 1 ? `${count(site.variants)}; this is the one that took most time` : null],
+    ["Failed", site.failed > 0 ? several(site.failed, "call") : null],
     ["Beside the program", site.hidden > 0 ? `${time(site.hidden)} under way while the ranks computed` : null],
   ];
   return element(

@@ -38,7 +38,7 @@ function scaled(value, units, per = "") {
   if (value === null || value === undefined) return UNKNOWN;
   if (value === 0) return "0";
   const [unit, name] = units.find(([one]) => Math.abs(value) >= 0.9995 * one) ?? units.at(-1);
-  const quotient = value / unit;
+  const quotient = name === "B" ? Math.round(value) : value / unit; // a part of a byte is none
   const shown = Number.isInteger(quotient) ? count(quotient) : digits(quotient);
   return `${shown}${SPACE}${name}${per}`;
 }
