@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from threading import get_native_id
 from typing import Any
 
 from ringcast.engine.recorder import Recorder
 from ringcast.events import Event, Observer
+from ringcast.procs.portable import starved
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import NOWHERE, Site
 from ringcast.wire.flight import CALL
@@ -102,6 +104,8 @@ class Profiler(Recorder):
         self.stride = 1
         self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
         self.start, self.end = clock(), 0.0
+        self.thread = get_native_id()
+        self.starved = starved(self.thread)  # before the profile
         self.outside = 0.0  # seconds of the program in none of ringcast's calls, before the last one began
         self._room = min(MOST_MOMENTS, max(FEWEST_MOMENTS, MOMENTS // size))
         self._of: dict[tuple[Site, bytes, int], Tally] = {}

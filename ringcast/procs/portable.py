@@ -89,6 +89,14 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def starved(thread: int) -> float | None:
+    """Return for how many seconds a thread of this process was ready to run and had no processor; None if unknown."""
+    try:
+        return int(content(f"/proc/self/task/{thread}/schedstat").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return None
+
+
 def end_of(pid: int) -> int | None:
     """Return a file that becomes readable when the process has ended; None where there are no such files.
 

@@ -8,9 +8,10 @@ sender; a sender needs the receiver too, where the message is not sent at once.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ringcast.wire.header import STAGES, call_of
 
@@ -18,6 +19,7 @@ FROM_ROOT = frozenset({"bcast", "bcast_into", "scatter", "scatterv"})
 TO_ROOT = frozenset({"reduce", "gather", "gatherv"})
 FROM_LOWER = frozenset({"scan", "exscan"})
 MESSAGES = frozenset({"send", "recv", "sendrecv", "probe"})
+Way: TypeAlias = tuple[int, int, int]  # communicator, sender, receiver
 OF_NEIGHBORS = "neighbor_"  # begins names of collectives; only the ranks themselves know their neighbours
 
 
@@ -53,13 +55,14 @@ def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iter
     stride = max((part["stride"] for part in parts), default=1)
     calls: dict[Any, Call] = {}
     known = _known_sources(parts)
+    tags = _tags(parts)
     for i, part in enumerate(parts):
         by, rank = shift[i], part["rank"]
         for tally_number, op, other, began, ended in part["moments"]:
             tally = part["tallies"][tally_number]
             moment = Moment(rank, tally_number, op, began + by, ended + by)
             if tally["ends"] is not None:
-                key = _message(part, tally, op, other, stride)
+                key = _message(part, tally, (op, other), stride, tags)
             elif call_of(op) % stride == 0:  # else not all ranks have kept it
                 key = tally["context"], op
             else:
@@ -101,13 +104,31 @@ def _sources(messages: Sequence[Sequence[int]], members: Sequence[int]) -> dict[
     return {rank: frozenset(ranks - {rank}) for rank, ranks in direct.items()}
 
 
-def _message(part: Mapping[str, Any], tally: Mapping[str, Any], sent: int, received: int, stride: int) -> object:
+def _tags(parts: Sequence[Mapping[str, Any]]) -> dict[Way, str]:
+    """Return the tag of all messages on a way, where they have one and their receives take any."""
+    sent, received = defaultdict[Way, set[str]](set), defaultdict[Way, set[str]](set)
+    for part in parts:
+        for tally in part["tallies"]:
+            dest, source, tag = tally["ends"] or ("", "", "")
+            context, members = tally["context"], part["contexts"][str(tally["context"])]
+            if dest.isdigit():
+                sent[context, part["rank"], members[int(dest)]].add(tag)
+            if source.isdigit():
+                received[context, members[int(source)], part["rank"]].add(tag)
+    return {way: next(iter(tags)) for way, tags in sent.items() if len(tags) == 1 and received[way] == {""}}
+
+
+def _message(
+    part: Mapping[str, Any], tally: Mapping[str, Any], counts: tuple[int, int], stride: int, tags: Mapping[Way, str]
+) -> object:
     """Return the key by which the two ends of a message find each other; of others, one of its own."""
-    dest, source, tag = tally["ends"]
+    (sent, received), (dest, source, tag) = counts, tally["ends"]
     context, rank = tally["context"], part["rank"]
     members = part["contexts"][str(context)]
-    if tag and source.isdigit() and received % stride == 0:
-        return "message", context, members[int(source)], rank, tag, received
+    if source.isdigit() and received % stride == 0:
+        way = context, members[int(source)], rank
+        if tag or way in tags:
+            return "message", *way, tag or tags[way], received
     if tag and dest.isdigit() and not source and sent % stride == 0:
         return "message", context, rank, members[int(dest)], tag, sent
     return "alone", context, rank, dest, source, tag, sent, received

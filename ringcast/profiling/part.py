@@ -24,7 +24,7 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.profiler import Profiler, Tally, ends_of
 from ringcast.engine.slot_sizes import slot_sizes
 from ringcast.monitoring.trace import to_json
-from ringcast.procs.portable import processors
+from ringcast.procs.portable import processors, starved
 from ringcast.protocol.compiled import build
 from ringcast.version import __version__
 from ringcast.wire.flight import CALL, PROFILE
@@ -53,6 +53,7 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         "pid": os.getpid(),
         "cpus": processors(),
         "bound": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+        "starved": _starved(profiler),
         "start": profiler.start,
         "end": profiler.end or now,
         "over": bool(profiler.end),
@@ -87,6 +88,12 @@ def write_part(directory: str, part: Part) -> None:
     """
     text = json.dumps(part, separators=(",", ":")).encode()
     write_whole(os.path.join(directory, PROFILE.format(rank=part["rank"])), lambda file: file.write(text))
+
+
+def _starved(profiler: Profiler) -> float | None:
+    """Return for how many seconds of the profile the rank's thread had no processor; None if that is unknown."""
+    now = starved(profiler.thread)
+    return None if now is None or profiler.starved is None else now - profiler.starved
 
 
 def _tally(endpoint: Endpoint, tally: Tally, network: Network, drawn: set[int], members: Sequence[int]) -> Part:

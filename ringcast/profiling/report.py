@@ -20,6 +20,7 @@ from ringcast.profiling.advice import advice
 from ringcast.profiling.clocks import shifts
 from ringcast.profiling.lateness import Call, calls_of, late, waits
 from ringcast.profiling.words import summary
+from ringcast.wire.header import STAGES
 
 FORMAT = "ringcast profile 1"
 EVENTS = 20_000  # in the timeline
@@ -126,7 +127,7 @@ class _Report:
             site, sums = self.sites[key], self.tallies[moment.rank, moment.tally]
             sums.sampled += whole
             sums.late += seconds
-            site.sampled += 1
+            site.sampled += tally["ends"] is not None or moment.number % STAGES == 0
             if len(site.net) < NETS:
                 site.net.append(whole - seconds)
             if wait is not None and seconds:
@@ -146,11 +147,14 @@ class _Report:
             for number, op, events in part["traces"]:
                 tally = part["tallies"][number]
                 calls[tally["context"], op][part["rank"]] = _key(tally), [shifted(from_json(e), by) for e in events]
-        for found in calls.values():
+        for (context, _), found in calls.items():
             key = next(iter(found.values()))[0]
-            self._observed(self.sites[key], {rank: events for rank, (_, events) in found.items()})
+            self._observed(
+                self.sites[key], {rank: events for rank, (_, events) in found.items()}, self.members[context]
+            )
 
-    def _observed(self, site: _Site, events: Mapping[int, list[Any]]) -> None:
+    def _observed(self, site: _Site, events: Mapping[int, list[Any]], members: Sequence[int]) -> None:
+        """Take the rounds of one call; `events` are by rank in the job, as `members` of the communicator are."""
         of_all = [events.get(rank, []) for rank in range(self.size)]
         by_rank = [rounds(mine) for mine in of_all]
         starts = [mine[0].start.time for mine in by_rank if mine]
@@ -167,8 +171,9 @@ class _Report:
             if message.nbytes >= RATED and seconds > 0:
                 self.rates[message.sender.start.rank, message.receiver.start.rank].append(message.nbytes / seconds)
         zero = min(starts)
+        place = {rank: i for i, rank in enumerate(members)}
         site.measured = [
-            (done.start.rank, done.start.round, done.start.time - zero, done.end.time - zero)
+            (place[done.start.rank], done.start.round, done.start.time - zero, done.end.time - zero)
             for mine in by_rank
             for done in mine
         ]
@@ -224,6 +229,7 @@ class _Report:
             "bytes_in": sum(tally["sent"] for tally in tallies),
             "time": sum(sums.values()),
             **sums,
+            "counting": sum(sum(each.values()) - each["late"] for _, tally, each in phases if _counts(tally)),
             "hidden": sum(max(0.0, t["under_way"] - t["awaited"]) for t in tallies),
             "median": _middle(histogram),
             "slowest": max(tally["slowest"][0] for tally in tallies),
@@ -259,6 +265,7 @@ class _Report:
             "sent": sum(part["sent"]),
             "received": sum(other["sent"][rank] for other in self.parts),
             "bound": part["bound"],
+            "starved": part["starved"],
             "error": error,
         }
 
@@ -296,6 +303,11 @@ class _Report:
 
 def _key(tally: Part) -> Key:
     return tally["file"], tally["line"], tally["name"] or tally["collective"] or "further calls"
+
+
+def _counts(tally: Part) -> bool:
+    """Return whether the operations of a tally exchange the counts that a call has left out."""
+    return str(tally["shape"]).endswith("counts left out")
 
 
 def _kind(tally: Part) -> str:

@@ -1,0 +1,42 @@
+"""The gradients of the layers of a network are added up over all ranks while the next layer's are computed.
+
+    ringcast-launch -n 2 --profile report.html docs/scripts/profile_gallery/no_overlap.py
+
+The fault: each request is awaited at once. Mended: all are awaited when the last layer is computed.
+"""
+
+import argparse
+
+import numpy as np
+
+import ringcast
+
+
+def main() -> None:
+    """Add up the gradients of each layer over all ranks."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mended", action="store_true")
+    parser.add_argument("--width", type=int, default=500)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=10)
+    options = parser.parse_args()
+    comm = ringcast.init()
+    chance = np.random.default_rng(comm.rank)
+    weights = [chance.random((options.width, options.width)) for _ in range(options.layers)]
+    inputs = chance.random((options.width, options.width))
+    total = 0.0
+    for _ in range(options.steps):
+        requests = []
+        for layer in weights:
+            request = comm.iallreduce(layer @ inputs)
+            if options.mended:
+                requests.append(request)
+            else:
+                total += float(request.wait().mean())
+        total += sum(float(request.wait().mean()) for request in requests)
+    if comm.rank == 0:
+        print(f"mean gradient {total / options.steps / options.layers:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Advice on how calls are made: too small, of objects, without counts, or awaited too early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ringcast._util.sizes import readable
+from ringcast.profiling.advice.piece import (
+    Advice,
+    Report,
+    Site,
+    blocking_collectives,
+    bytes_of_a_call,
+    net_time,
+)
+from ringcast.profiling.words import place, seconds, share
+from ringcast.wire.call import OBJECT
+
+MANY = 100  # calls of a rank
+SMALL = 4096  # bytes that a rank sends in a call, below which its time does not depend on them
+GAP = 1.0  # of the time of a call: the time of the program before it, if calls follow each other at once
+HIDDEN = 0.2  # share of the time of requests beside the program, below which they are awaited too early
+COMPUTES = 0.1  # share of the time that a program must compute, for requests to have something to hide behind
+JOINABLE = frozenset({"allreduce", "reduce", "bcast", "allgather", "allgatherv", "gather", "gatherv", "alltoall"})
+
+
+def small_calls(report: Report) -> Iterator[Advice]:
+    """Calls of a few bytes follow each other, whose time is that of a call, not of its bytes."""
+    found = [site for site in blocking_collectives(report) if _is_small(site)]
+    if not found:
+        return
+    calls = sum(site["calls"] for site in found)
+    computing = _between(report, {site["id"] for site in found})
+    took = sum(net_time(site) for site in found) / max(1, sum(n for site in found for _, n, _, _ in site["by_rank"]))
+    if calls < MANY or computing > GAP * took:
+        return
+    cost = sum(net_time(site) for site in found)
+    first, others = found[0], len(found) - 1
+    where = place(first) + (f" and {others} line{'s' * (others > 1)} more" if others else "")
+    size = readable(round(max(map(bytes_of_a_call, found))))
+    text = f"{calls:,} small calls: {where}. A rank sends at most {size} in one, each takes {seconds(took)} without "
+    text += f"waiting for late ranks, and the program computes {seconds(computing)} before the next: "
+    text += f"{seconds(cost)} in all."
+    do = "Where a call does not need the result of the one before, join them: one call with an array of all values "
+    do += "takes hardly longer than one of them."
+    yield Advice("small calls", text, do, cost, first["id"])
+
+
+def _is_small(site: Site) -> bool:
+    return site["collective"] in JOINABLE and bytes_of_a_call(site) <= SMALL and site["calls"] >= MANY / 10
+
+
+def _between(report: Report, sites: set[int]) -> float:
+    """Return the median time of the program between two calls of these sites that follow each other on a rank."""
+    last: dict[int, float] = {}
+    gaps: list[float] = []
+    for rank, site, start, end, _ in sorted(report["timeline"]["events"], key=lambda event: event[2]):
+        if rank in last and site in sites:
+            gaps.append(max(0.0, start - last[rank]))
+        last[rank] = end
+    if report["timeline"]["stride"] > 1 or not gaps:  # calls between them are not known
+        return _program_of_a_call(report)
+    return sorted(gaps)[len(gaps) // 2]
+
+
+def _program_of_a_call(report: Report) -> float:
+    ranks = report["ranks"]
+    return float(sum(rank["program"] for rank in ranks) / max(1, sum(rank["calls"] for rank in ranks)))
+
+
+def pickled_objects(report: Report) -> Iterator[Advice]:
+    """Python objects are pickled and made again on every rank, where arrays travel as they are."""
+    for site in report["sites"]:
+        if site["dtype"] != OBJECT or site["kind"] == "transfer":
+            continue
+        cost = net_time(site)
+        text = f"Calls of {place(site)} send Python objects, which are pickled, and made again on each rank that gets "
+        text += (
+            f"them. This takes {seconds(cost)} in {site['calls']} calls, {readable(round(bytes_of_a_call(site)))} each."
+        )
+        do = "Give numpy arrays, whose bytes travel as they are: many objects of one kind fit into one array, or one "
+        do += "for each field."
+        yield Advice("objects", text, do, cost, site["id"])
+
+
+def left_out_counts(report: Report) -> Iterator[Advice]:
+    """Ranks exchange their counts before each call, as the program does not give them."""
+    for site in report["sites"]:
+        cost = site.get("counting", 0.0)
+        if not cost:
+            continue
+        text = f"Calls of {place(site)} have no counts, so ranks exchange them first, {site['calls']} times: "
+        text += f"{seconds(cost)} in all, {share(cost, net_time(site))} of the time without late ranks."
+        do = "If all ranks know how many items each one has, give them: counts=[...]. A persistent call exchanges them "
+        do += "once."
+        yield Advice("counts", text, do, cost, site["id"])
+
+
+def unused_overlap(report: Report) -> Iterator[Advice]:
+    """Requests are awaited as soon as they are made, so that nothing is computed while bytes are under way."""
+    computes = sum(rank["program"] for rank in report["ranks"]) >= COMPUTES * sum(
+        rank["span"] for rank in report["ranks"]
+    )
+    for site in report["sites"]:
+        if site["kind"] not in ("request", "persistent") or not computes:
+            continue
+        under_way = site["awaited"] + site["hidden"] + site["late"]
+        if site["hidden"] >= HIDDEN * under_way:
+            continue
+        text = f"Requests of {place(site)} are awaited as soon as they are made: {share(site['hidden'], under_way)} of "
+        text += f"their time lies beside the program, which waits {seconds(site['awaited'])} for them."
+        do = "Compute between the call and wait() what does not need the result."
+        yield Advice("no overlap", text, do, site["awaited"], site["id"])

@@ -1,0 +1,105 @@
+"""Advice on ranks for which others wait: one that is late, all in turn, a root through which all data go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from ringcast._util.sizes import readable
+from ringcast.profiling.advice.piece import BUSY, Advice, Report, Site, blocking_collectives, net_time, starved_share
+from ringcast.profiling.lateness import FROM_ROOT
+from ringcast.profiling.words import place, seconds, share
+
+OFTEN = 0.5  # share of the calls in which a rank is late, and of the time that others wait
+PASSED_ON = 0.25  # of that time, where ranks that wait make their neighbours wait: the rank computes longer than others
+LONGER = 1.5  # times the median of all ranks
+FEW = 4  # calls from which "in turn" means anything
+JOINED = {"gather": "allgather", "gatherv": "allgatherv", "reduce": "allreduce"}
+ALIKE = 0.8  # of two numbers of calls: the smaller one is so much of the larger one, if they are of one loop
+MOST = 0.6  # share of all bytes that one of four ranks or more sends, if it is a bottleneck
+
+
+def imbalance(report: Report) -> Iterator[Advice]:
+    """A rank is late again and again in a call, as it has more to do before it, or a slower processor."""
+    roots = {second["id"] for _, second in _pairs(report)}
+    for site in report["sites"]:
+        for rank, calls, cost in site["blame"][:1]:
+            least = PASSED_ON if _computes_most(report, rank) else OFTEN
+            if calls < OFTEN * site["sampled"] or cost < least * site["late"] or site["id"] in roots:
+                continue
+            text = f"Rank {rank} is late in {calls} of {site['sampled']} calls of {place(site)}: others wait for it, "
+            text += f"{seconds(cost)} in all, {share(cost, site['time'])} of the time of these calls."
+            do = f"Give rank {rank} less work before this call, or find what slows it down there."
+            if site["collective"] in FROM_ROOT:
+                do = (
+                    f"Share the work that rank {rank} does before this call, or let it begin before the others need it."
+                )
+            yield Advice("imbalance", text, do, cost, site["id"], rank)
+
+
+def _computes_most(report: Report, rank: int) -> bool:
+    """Return whether a rank is outside ringcast for much longer than most ranks."""
+    program = {row["rank"]: row["program"] for row in report["ranks"]}
+    return bool(program.get(rank, 0.0) >= LONGER * median(program.values()))
+
+
+def uneven_calls(report: Report) -> Iterator[Advice]:
+    """Ranks are late in turn: none has more to do than the others, but each has more now and then."""
+    if starved_share(report) > BUSY:
+        return  # ranks are late by chance
+    for site in blocking_collectives(report):
+        costs = [cost for _, _, cost in site["blame"]]
+        if site["sampled"] < FEW or site["late"] < OFTEN * site["time"] or max(costs) >= OFTEN * site["late"]:
+            continue
+        text = f"In {place(site)} ranks wait {seconds(site['late'])} for late ones, "
+        text += f"{share(site['late'], site['time'])} of the time of these calls, and another rank is late each time."
+        do = "Even out the work between two calls (smaller parts, dealt in turn), or make the call less often."
+        yield Advice("uneven", text, do, site["late"], site["id"])
+
+
+def busy_root(report: Report) -> Iterator[Advice]:
+    """A root collects from all ranks and then sends to all, while one call without a root would do."""
+    for first, second in _pairs(report):
+        root = report["contexts"][str(first["context"])][first["root"]]
+        cost = net_time(first) + float(second["time"])
+        text = f"All data go through rank {root}, by {place(first)} and then {place(second)}: others wait while it "
+        text += f"receives, combines and sends. The two calls take {seconds(cost)} of all ranks."
+        do = f"Use one {JOINED[first['collective']]}: all get the data of all, and none carries more than the others."
+        if first["collective"] != "reduce":
+            do = f"{do} If the root combines them: an allreduce."
+        yield Advice("root", text, do, cost, first["id"], root)
+
+
+def _pairs(report: Report) -> Iterator[tuple[Site, Site]]:
+    """Yield the call sites that collect to a root and send from it, in one loop."""
+    seconds_ = [site for site in blocking_collectives(report) if site["collective"] == "bcast"]
+    for first in blocking_collectives(report):
+        if first["collective"] not in JOINED:
+            continue
+        for second in seconds_:
+            few, many = sorted((first["calls"], second["calls"]))
+            same = all(first[fact] == second[fact] for fact in ("context", "root", "file"))
+            if same and few >= FEW and few >= ALIKE * many:
+                yield first, second
+                break
+
+
+def sender_of_most(report: Report) -> Iterator[Advice]:
+    """A rank sends most bytes of the job by messages, one receiver after the other."""
+    ranks, whole = report["ranks"], sum(rank["sent"] for rank in report["ranks"])
+    sends = [
+        site for site in report["sites"] if site["kind"] in ("message", "request") and "send" in site["name"].lower()
+    ]
+    if len(ranks) < 4 or not sends:
+        return
+    most, site = max(ranks, key=lambda rank: rank["sent"]), max(sends, key=lambda site: site["bytes_out"])
+    receivers = sum(source == most["rank"] for source, _, _ in report["bytes"])
+    if most["sent"] < MOST * whole or site["bytes_out"] < OFTEN * whole or receivers < 3:
+        return
+    messages = [one for one in report["sites"] if one["kind"] in ("message", "request")]
+    cost = sum(net_time(one) for one in messages)
+    cost += sum(waited for one in messages for rank, _, waited in one["blame"] if rank == most["rank"])
+    text = f"Rank {most['rank']} sends {readable(most['sent'])}, {share(most['sent'], whole)} of all bytes, to "
+    text += f"{receivers} ranks one after the other (most in {place(site)})."
+    do = "Use bcast or scatter, in which ranks pass data on; or let ranks exchange them without this one."
+    yield Advice("root", text, do, cost, site["id"], most["rank"])
