@@ -86,7 +86,12 @@ def reason_not_sockets() -> str:
 
 def processors() -> int:
     """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(bound()) or os.cpu_count() or 1
+
+
+def bound() -> list[int]:
+    """Return the numbers of the processors that this process may use; none if they are unknown."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def starved(thread: int) -> float | None:

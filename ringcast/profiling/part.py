@@ -24,7 +24,7 @@ from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.profiler import Profiler, Tally, ends_of
 from ringcast.engine.slot_sizes import slot_sizes
 from ringcast.monitoring.trace import to_json
-from ringcast.procs.portable import processors, starved
+from ringcast.procs.portable import bound, processors, starved
 from ringcast.protocol.compiled import build
 from ringcast.version import __version__
 from ringcast.wire.flight import CALL, PROFILE
@@ -52,7 +52,7 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "cpus": processors(),
-        "bound": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+        "bound": bound(),
         "starved": _starved(profiler),
         "start": profiler.start,
         "end": profiler.end or now,
