@@ -98,6 +98,17 @@ def test_much_may_be_unknown(tab: Page, tmp_path: Path, profile: dict[str, Any])
     assert [word for word in ("undefined", "null", "NaN", "Infinity", "[object") if word in text] == []
 
 
+def test_a_communicator_is_named_by_its_ranks(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.four()
+    number = 14033938117263979815  # more than JavaScript counts to
+    profile["contexts"][str(number)] = [0, 2, 3]
+    profile["sites"][0] |= {"context": number, "ranks": 3}
+    show(tab, tmp_path, profile)
+    tab.click(".opens")
+    assert "3 ranks: 0, 2, 3" in tab.texts(".details .pairs")[0]
+    assert "0, 2, 3" in " ".join(tab.texts("#machine table"))
+
+
 def test_the_first_screen_names_the_fault(tab: Page, tmp_path: Path) -> None:
     profile = profiles.failed()
     show(tab, tmp_path, profile)

@@ -4,14 +4,14 @@ import { drawn, figure, scrolls } from "./dom.js";
 import { plainTable } from "./sorted_table.js";
 import { count, time } from "./words.js";
 
-const [HEIGHT, LOWER, UPPER, STEP] = [120, 22, 14, 30];
+const [HEIGHT, LOWER, UPPER, STEP] = [120, 22, 14, 28];
 
 export function histogram(site) {
   const rows = site.histogram ?? [];
   if (!rows.length) return null;
   const bins = filled(rows);
   const most = Math.max(...bins.map(([, calls]) => calls));
-  const width = Math.max(bins.length * STEP + 12, 120);
+  const width = Math.max(bins.length * STEP + 28, 120);
   const picture = drawn(
     "svg",
     {

@@ -49,15 +49,11 @@ function constants(network) {
 }
 
 function communicators(contexts) {
-  const rows = Object.entries(contexts).filter(([number]) => number !== "1");
-  if (!rows.length) return null;
-  return plainTable(
-    ["Communicator", "Size", "Ranks"],
-    rows.map(([number, { size, ranks }]) => [
-      number,
-      several(size, "rank"),
-      ranges(ranks) + (ranks.length < size ? ", …" : ""),
-    ]),
-    "Communicators beside the world",
-  );
+  const parts = Object.entries(contexts).filter(([number]) => number !== "1");
+  if (!parts.length) return null;
+  const rows = parts.map(([, { size, ranks }]) => [
+    several(size, "rank"),
+    ranges(ranks) + (ranks.length < size ? ", …" : ""),
+  ]);
+  return plainTable(["Size", "Ranks"], rows, "Communicators beside the world");
 }

@@ -5,16 +5,17 @@ import { gauge } from "./parts.js";
 import { histogram } from "./histogram.js";
 import { roundsOf } from "./rounds.js";
 import { plainTable } from "./sorted_table.js";
-import { count, percent, several, time } from "./words.js";
+import { count, percent, ranges, several, time } from "./words.js";
 
-export function siteDetails(site, hue) {
+// `members` are the ranks of its communicator.
+export function siteDetails(site, members, hue) {
   return element(
     "div",
     { class: "site" },
     element(
       "div",
       { class: "columns" },
-      element("div", {}, facts(site), lateness(site), blame(site)),
+      element("div", {}, facts(site, members), lateness(site), blame(site)),
       histogram(site),
       byRank(site),
     ),
@@ -23,7 +24,7 @@ export function siteDetails(site, hue) {
   );
 }
 
-function facts(site) {
+function facts(site, members) {
   const all = [
     ["File", `${site.file}:${site.line}`],
     ["Kind", site.kind],
@@ -32,7 +33,7 @@ function facts(site) {
     ["Data", site.dtype && [site.shape, site.dtype].filter(Boolean).join(" ")],
     ["Operator", site.op],
     ["Root", site.root],
-    ["Communicator", `${site.context === 1 ? "the world" : `number ${site.context}`}, ${several(site.ranks, "rank")}`],
+    ["Communicator", communicator(site, members)],
     ["Variants", site.variants > 1 ? `${count(site.variants)}; this is the one that took most time` : null],
     ["Failed", site.failed > 0 ? several(site.failed, "call") : null],
     ["Beside the program", site.hidden > 0 ? `${time(site.hidden)} under way while the ranks computed` : null],
@@ -44,6 +45,13 @@ function facts(site) {
       .filter(([, value]) => known(value) && value !== "")
       .map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))),
   );
+}
+
+function communicator(site, members) {
+  const size = several(site.ranks, "rank");
+  if (site.context === "1") return `the world, ${size}`;
+  if (!members) return size;
+  return `${size}: ${ranges(members.ranks)}${members.ranks.length < members.size ? ", …" : ""}`;
 }
 
 function lateness(site) {

@@ -18,7 +18,7 @@ export function sites(profile, colourOf) {
     rows: profile.sites,
     order: { key: "time", direction: "descending" },
     id: (site) => `site-${site.id}`,
-    details: (site) => siteDetails(site, colourOf(site.id)),
+    details: (site) => siteDetails(site, profile.contexts[site.context], colourOf(site.id)),
     most: MOST,
   });
   return { ...table, element: section("calls", "Calls", table.element) };
