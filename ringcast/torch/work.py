@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -45,7 +46,7 @@ class Work(dist.Work):
         self._error: BaseException | None = None
         self._over = not requests
         self._future: Any = None
-        self._ends: Any = None  # a future that is done when the call is over, whether well or not
+        self._ends: list[Any] = []  # a future to be done when the call is over, whether well or not
         if requests:
             self._ending = threading.RLock()
             self.begun = monotonic()
@@ -105,10 +106,11 @@ class Work(dist.Work):
     def get_future(self) -> Any:
         """Return a future of the tensors, which comes true while the program does something else."""
         if self._future is None:
-            self._ends = torch.futures.Future()
-            self._future = self._ends.then(self._outcome)
+            ends: Any = torch.futures.Future()
+            self._future = ends.then(self._outcome)
+            self._ends.append(ends)
             if self._over:
-                self._ends.set_result(None)
+                self._complete()
             else:
                 self._background.when_ended(self)
         return self._future
@@ -150,8 +152,12 @@ class Work(dist.Work):
             finally:
                 self._over, self._requests, self._finish = True, (), None
                 self._background.ended(self)
-                if self._ends is not None:
-                    self._ends.set_result(None)
+                self._complete()
+
+    def _complete(self) -> None:
+        """Have the future done, once: the thread that ends the call comes here, and perhaps one that asks for it."""
+        with suppress(IndexError):
+            self._ends.pop().set_result(None)
 
 
 def left_until(end: float) -> float:

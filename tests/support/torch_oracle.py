@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -237,6 +238,22 @@ def overlapping(rank: int, size: int) -> None:
     same(doubled.wait(), torch.full((3,), 2.0 * size))
     dist.all_reduce(torch.ones(3), async_op=True)  # left alone
     dist.barrier()
+    if tells_all():
+        ended_while_asked()
+
+
+def ended_while_asked() -> None:
+    """Ask for the future of a call that another thread ends at the same time."""
+    work, then = dist.all_reduce(torch.ones(3), async_op=True), torch.futures.Future.then
+
+    def late(future: Any, call: Callable[..., Any]) -> Any:
+        made = then(future, call)
+        work.wait()
+        return made
+
+    with patch.object(torch.futures.Future, "then", late):
+        future = work.get_future()
+    assert len(future.wait()) == 1
 
 
 def parts(rank: int, size: int) -> None:
