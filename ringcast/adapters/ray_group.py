@@ -1,4 +1,4 @@
-"""A group of `ray.util.collective` whose calls are those of a communicator."""
+"""A group of `ray.util.collective`, which makes the calls of a communicator."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -52,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
     except ValueError as error:
         return refuse(_COMMAND, error)
     print(json.dumps(_to_json(found), indent=1) if options.json else "\n\n".join(_text(*one) for one in found))
+    if options.profile and (problem := _profile(options.profile, *found[0])):
+        return refuse(_COMMAND, f"--profile: {problem}", FAILED)
     if options.plot is None:
         return 0
     from ringcast.commands.compare_plot import draw
@@ -81,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--beta", type=float, default=MODEL.beta, metavar="SECONDS", help=f"per byte (default {MODEL.beta:.3g})")
     add("--network", default=FULL, metavar="NETWORK", help=f"{KINDS} (A rows or modules of B ranks; default {FULL})")
     add("--json", action="store_true", help="print JSON")
+    add(
+        "--profile",
+        metavar="FILE",
+        help="write the profile of the fastest algorithm for the first size, as ringcast-launch --profile does "
+        "(*.html, *.json); all ranks are simulated one by one",
+    )
     add("--plot", type=Path, metavar="FILE", help="draw time against bytes (.png, .svg or .pdf)")
     return made
 
@@ -116,6 +125,13 @@ def _sizes(options: argparse.Namespace) -> Sequence[int]:
 
 def _reason_not(options: argparse.Namespace) -> str:
     """Return why the plot cannot be drawn, or ""; asked before minutes of simulation."""
+    if options.profile:
+        from ringcast.profiling import files
+
+        if problem := files.reason_not(options.profile):
+            return f"--profile: {problem}"
+        if options.network != FULL:
+            return f"--profile needs a link between every two ranks; leave out --network {options.network}"
     if options.plot is None:
         return ""
     if COLLECTIVES[options.collective].parts is Parts.NONE:
@@ -124,6 +140,21 @@ def _reason_not(options: argparse.Namespace) -> str:
 
     reason = output_files.reason_not(options.plot) or reason_not(options.plot)
     return f"--plot: {reason}" if reason else ""
+
+
+def _profile(path: str, case: ComparedCase, rows: Sequence[Row]) -> str:
+    """Write the profile of the fastest algorithm; return why not, or ""."""
+    from ringcast.profiling import files
+    from ringcast.profiling.simulated import simulated
+
+    best = rows[0]
+    params = case.params._replace(nblocks=best.nblocks)
+    made = simulated(case.collective, best.algorithm, params, case.nbytes, case.model, ["ringcast", *sys.argv[1:]])
+    try:
+        files.write(path, made)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""
 
 
 def _compared(cases: Sequence[ComparedCase], names: Sequence[str]) -> list[tuple[ComparedCase, list[Row]]]:

@@ -120,6 +120,8 @@ class Profiler(Recorder):
 
     def begin(self, op: Operation, call: bytes) -> None:
         super().begin(op, call)
+        if op.site is NOWHERE:  # ringcast's own, as between the runs of a cluster
+            return
         key = op.site, call, op.context
         op.tally = self._of.get(key) or self._new(key)
         op.counted = self.sent[-1]
@@ -248,6 +250,7 @@ class Profiler(Recorder):
             key = NOWHERE, b"", 0  # all others
             if (others := self._of.get(key)) is not None:
                 return others
+            self._names[NOWHERE] = ""
         tally = Tally(len(self.tallies), key[0], self._name(key[0]), *key[1:])
         tally.channels = self._ways(*key[1:])
         self.tallies.append(tally)
@@ -257,7 +260,7 @@ class Profiler(Recorder):
     def _name(self, site: Site) -> str:
         """Return the name of the function or method of ringcast that the program calls there."""
         if site not in self._names:
-            self._names[site] = _outermost_name() if site != NOWHERE else ""
+            self._names[site] = _outermost_name()
         return self._names[site]
 
     def _ways(self, call: bytes, context: int) -> tuple[list[int], list[int]] | None:

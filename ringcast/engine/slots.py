@@ -446,7 +446,7 @@ _ENCODED = object()  # stands for a value that has come and is not decoded yet
 
 
 class _Values:
-    """Collects the frames of a message, which are those of values."""
+    """Collects the frames of a message: the frames of its values."""
 
     def __init__(self, memory: ObjectSlots, slots: list[int], accepts: Sequence[Accept]) -> None:
         self._memory, self._slots, self._accepts = memory, slots, accepts

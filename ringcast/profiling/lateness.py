@@ -1,4 +1,4 @@
-"""Who waited for whom: the moments of one call on all ranks, put side by side.
+"""The moments of one call on all ranks side by side: which rank waited for which.
 
 A rank is *late* for a call as long as it has not made it, and another rank, which needs it there, is in the call. Which
 ranks one needs follows from the collective: all others for allreduce; for bcast the root, and where the messages of the

@@ -26,6 +26,7 @@ from ringcast.engine.slot_sizes import slot_sizes
 from ringcast.monitoring.trace import to_json
 from ringcast.procs.portable import bound, processors, starved
 from ringcast.protocol.compiled import build
+from ringcast.schedules.schedule import Schedule
 from ringcast.version import __version__
 from ringcast.wire.flight import CALL, PROFILE
 
@@ -65,6 +66,18 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         "transport": type(endpoint.transport).__name__.removesuffix("Transport"),
         "protocol": build(),
         "network": {name: getattr(network, name) for name in ("alpha", "beta", "gamma")},
+        **machine(),
+        "sent": [int(each) for each in profiler.sent[:-1]],
+        "contexts": {str(context): [*members] for context, members in contexts.items()},
+        "tallies": [_tally(endpoint, tally, network, drawn, contexts[tally.context]) for tally in profiler.tallies],
+        "moments": profiler.moments,
+        "traces": _traces(order),
+    }
+
+
+def machine() -> Part:
+    """Return the versions of what runs here, and the system."""
+    return {
         "versions": {
             "ringcast": __version__,
             "python": platform.python_version(),
@@ -72,11 +85,6 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
             "pyzmq": zmq.__version__,
         },
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "sent": [int(each) for each in profiler.sent[:-1]],
-        "contexts": {str(context): [*members] for context, members in contexts.items()},
-        "tallies": [_tally(endpoint, tally, network, drawn, contexts[tally.context]) for tally in profiler.tallies],
-        "moments": profiler.moments,
-        "traces": _traces(order),
     }
 
 
@@ -144,9 +152,13 @@ def _messages(plan: StagePlan) -> list[tuple[int, int, int, int]]:
     if not plan.algorithm or params.size > LARGEST:
         return []
     schedules = [algorithms.build(plan.collective, plan.algorithm, params, rank) for rank in range(params.size)]
+    return drawn_messages(schedules, slot_sizes(schedules[0], params.counts, plan.nbytes))
+
+
+def drawn_messages(schedules: Sequence[Schedule], sizes: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """Return round, source, destination and bytes of each message, for slots of these sizes; nothing of too many."""
     if sum(map(len, schedules)) > MOST_MESSAGES:
         return []
-    sizes = slot_sizes(schedules[0], params.counts, plan.nbytes)
     return [
         (each.round, each.source, each.dest, sum(sizes[slot] for slot in each.slots if slot < len(sizes)))
         for each in messages(schedules)

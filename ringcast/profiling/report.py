@@ -26,6 +26,7 @@ FORMAT = "ringcast profile 1"
 EVENTS = 20_000  # in the timeline
 LEAST_LATE, LATE_SHARE = 50e-6, 0.1  # seconds, and share of a call, from which a rank counts as late in it
 RATED = 64 << 10  # bytes of a message from which its rate is known
+MEASURED = 8000  # rounds of an observed call that are kept, of the first ranks
 NETS = 4096  # calls of a site of which the time without lateness is kept
 PHASES = ("late", "moving", "link", "combining", "python", "awaited")
 
@@ -176,7 +177,7 @@ class _Report:
             (place[done.start.rank], done.start.round, done.start.time - zero, done.end.time - zero)
             for mine in by_rank
             for done in mine
-        ]
+        ][:MEASURED]
 
     def _phases(self, rank: int, number: int, tally: Part) -> dict[str, float]:
         """Return the time of a rank's tally by phase; the sum is its blocking time, its Python and its waits."""

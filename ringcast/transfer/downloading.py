@@ -307,7 +307,7 @@ class _Mine:
         return [(start, start + length) for start, length in places]
 
     def _load(self, window: Piece, chunks: Sequence[int], room: Array) -> list[int]:
-        """Read chunks from the files that are here; return those that were read."""
+        """Read chunks from the files that are here; return the chunks that were read."""
         found: list[int] = []
         for chunk in chunks:
             piece, at = Piece(chunk, 1), (chunk - window.first) * CHUNK

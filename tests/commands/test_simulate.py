@@ -16,6 +16,7 @@ from ringcast.analysis.simulate import simulate
 from ringcast.commands import cli
 from ringcast.commands import compare as comparison
 from ringcast.commands.compare import ComparedCase, Row, compare
+from ringcast.engine import slot_sizes
 from ringcast.schedules import circulant
 from ringcast.wire.collective import COLLECTIVES
 
@@ -42,7 +43,7 @@ def by_name(rows: list[Row]) -> dict[str, Row]:
 
 
 def test_examples_in_docstrings() -> None:
-    result = doctest.testmod(comparison)
+    result = doctest.testmod(slot_sizes)
     assert result.attempted > 0
     assert result.failed == 0
 
@@ -178,3 +179,26 @@ def test_what_cannot_be_simulated_is_said(capsys: pytest.CaptureFixture[str], tm
     assert "but a barrier has no bytes" in refused(capsys, "barrier", "--plot", str(tmp_path / "a.png"))
     with pytest.raises(SystemExit):
         cli.main(["simulate", "brodcast"])
+
+
+@pytest.mark.parametrize("file", ["p.json", "p.html"])
+def test_a_simulated_call_has_a_profile(tmp_path: Path, file: str) -> None:
+    arguments = ["simulate", "bcast", "-n", "33", "--nbytes", "1m", "--algorithm", "circulant,binary_tree"]
+    assert cli.main([*arguments, "--profile", str(tmp_path / file)]) == 0
+    text = (tmp_path / file).read_text()
+    assert "circulant" in text
+    if file == "p.json":
+        report = json.loads(text)
+        assert [rank["rank"] for rank in report["ranks"]] == list(range(33))
+        assert report["span"] == pytest.approx(report["sites"][0]["predicted"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(["--profile", "x.txt"], "expected a file"), (["--profile", "x.html", "--network", "ring"], "--profile needs")],
+)
+def test_a_profile_that_cannot_be_made_is_refused_at_once(
+    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["simulate", "allgather", "-n", "4", *more]) == 2
+    assert said in capsys.readouterr().err

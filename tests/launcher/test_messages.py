@@ -34,6 +34,7 @@ from ringcast_launcher.hosts.messages import (
     NotStarted,
     Output,
     ProcessActivity,
+    ProfilePart,
     Progress,
     Record,
     Stacks,
@@ -74,6 +75,7 @@ EVERY = [
     States((STATE,)),
     Progress(ProgressSnapshot(2, {"bcast": 2}, 1 << 40, True)),
     Record(3, b"\x00" * 9),
+    ProfilePart(3, b"{}"),
     HostFinished(),
 ]
 
@@ -101,7 +103,7 @@ def test_what_is_sent_arrives(item: Any) -> None:
 
 def test_each_report_tells_of_its_ranks() -> None:
     told = {type(item).__name__: ranks_of(item) for item in EVERY if not isinstance(item, Command)}
-    one = {"Output", "InputTaken", "Exited", "Fenced", "ProcessActivity", "Stacks", "States", "Record"}
+    one = {"Output", "InputTaken", "Exited", "Fenced", "ProcessActivity", "Stacks", "States", "Record", "ProfilePart"}
     assert told == {**{key: set() for key in told}, **{key: {3} for key in one}, "Started": {3, 5}}
 
 

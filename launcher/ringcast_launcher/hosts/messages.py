@@ -85,7 +85,7 @@ class Finish:
     """
 
     records: bool
-    profiles: bool
+    profiles: bool = False
 
 
 @dataclass(frozen=True, slots=True)

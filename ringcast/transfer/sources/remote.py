@@ -107,7 +107,7 @@ class RemoteSource:
 
 
 class _Reads:
-    """Reads pieces of a file; those of a store that answers fast are longer."""
+    """Reads pieces of a file, longer ones from a store that answers fast."""
 
     def __init__(self, files: Any, path: str) -> None:
         self._files, self._path = files, path
