@@ -16,6 +16,7 @@ from ringcast.net.host_ranges import expand, items
 PORTS = range(20_000, 30_000)  # for the control plane, where rank 0 cannot send a free port's number to the others
 SPECIAL_STEP = 0xFFFF_FFF0  # from here on Slurm's steps are scripts and shells, one process each
 NAMES = 100  # of directories in which the ranks of a host may meet; other users may have taken the first ones
+_COUNT = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 LONGEST_NAME = 40  # characters of a job's name in the name of a file
 
 NEW_KEY = "export RINGCAST_KEY=$(python -c 'import zmq; print(zmq.curve_keypair()[1].decode())')"
@@ -113,6 +114,40 @@ def allocated(env: Mapping[str, str]) -> list[str]:
         ConfigError: Slurm's variable holds no valid list.
     """
     return hosts(env["SLURM_JOB_NODELIST"]) if env.get("SLURM_JOB_ID") and env.get("SLURM_JOB_NODELIST") else []
+
+
+def tasks(env: Mapping[str, str]) -> dict[str, int]:
+    """Return the nodes of the Slurm allocation that this process is in, with the number of tasks on each.
+
+    >>> tasks({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"})
+    {'n1': 4, 'n2': 4}
+
+    Raises:
+        ConfigError: the variables of Slurm are invalid.
+    """
+    names = allocated(env)
+    return dict(zip(names, _tasks_of_each(env, len(names)), strict=True)) if names else {}
+
+
+def _tasks_of_each(env: Mapping[str, str], nodes: int) -> list[int]:
+    """Return the tasks of each node; inside a step, whose variables hide the allocation's tasks, count processors."""
+    told = _counts(env, "SLURM_TASKS_PER_NODE")
+    if len(told) == nodes:
+        return told
+    each = max([*_counts(env, "SLURM_CPUS_PER_TASK"), 1])
+    processors = _counts(env, "SLURM_JOB_CPUS_PER_NODE")
+    if len(processors) != nodes:
+        raise ConfigError(f"Slurm gives {nodes} nodes but not their tasks (SLURM_TASKS_PER_NODE); name the hosts by -H")
+    return [max(1, number // each) for number in processors]
+
+
+def _counts(env: Mapping[str, str], name: str) -> list[int]:
+    """Return the numbers of a list such as 2(x3),1."""
+    text = env.get(name, "")
+    found = [_COUNT.fullmatch(item) for item in text.split(",")] if text else []
+    if not all(found):
+        raise ConfigError(f"{name}={text!r} is no list of numbers such as 2(x3),1")
+    return [int(match[1]) for match in found if match for _ in range(int(match[2] or 1))]
 
 
 def _slurm(env: Mapping[str, str]) -> LaunchContext | None:

@@ -462,3 +462,12 @@ def allocated_hosts(env: Mapping[str, str] | None = None) -> list[str]:
         ConfigError: Slurm's variable holds no valid list.
     """
     return cluster.allocated(os.environ if env is None else env)
+
+
+def allocated_tasks(env: Mapping[str, str] | None = None) -> dict[str, int]:
+    """Return the nodes of the Slurm allocation that this process is in, with the number of tasks on each.
+
+    Raises:
+        ConfigError: Slurm's variables make no sense.
+    """
+    return cluster.tasks(os.environ if env is None else env)

@@ -199,11 +199,13 @@ def with_master(hosts: Sequence[Host]) -> list[Host]:
 
 def _where(hosts: Sequence[Host]) -> list[str]:
     """Return the launcher's options that place the ranks; without a name they are on this machine."""
+    allocated = allocated_hosts()
     if not hosts[0].name:
         # Within an allocation of Slurm the launcher would take its nodes.
-        return ["-H", f"localhost:{hosts[0].slots}"] if allocated_hosts() else ["-n", str(hosts[0].slots)]
+        return ["-H", f"localhost:{hosts[0].slots}"] if allocated else ["-n", str(hosts[0].slots)]
     named = (f"{f'[{host.name}]' if ':' in host.name else host.name}:{host.slots}" for host in hosts)
-    return ["-H", ",".join(named)]
+    nodes = len(hosts) > 1 and all(host.name in allocated for host in hosts[1:])  # the first one is this machine
+    return [*(["--rsh-agent", "srun"] if nodes else []), "-H", ",".join(named)]
 
 
 def _copy(source: IO[str], name: str, tail: deque[str], quiet: threading.Event) -> None:

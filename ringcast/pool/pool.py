@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Self
 from ringcast._util.safe_text import safe_text
 from ringcast.bootstrap.cluster.cluster import number_of_ranks, parsed_hosts
 from ringcast.communicator import Communicator
+from ringcast.config.worker import allocated_tasks
 from ringcast.errors import UsageError
 from ringcast.net.hostlist import Host
 from ringcast.pool.client import Client, Crew, failed, packed_function
@@ -47,10 +48,10 @@ class Pool(Executor):
 
     Args:
         workers: their number, on this machine; or a communicator of two ranks or more; None: one for each processor
-            that this process may use.
+            that this process may use, or in an allocation of Slurm one for each of its tasks, on all of its nodes.
         hosts: where the workers run, instead: "h0:2,h1:2" or a list of such texts, as for `ringcast-launch -H`. Other
-            hosts than this one are reached by ssh without a password, and have program and environment at the same
-            paths.
+            hosts than this one are reached by ssh without a password, or by srun if they are nodes of this allocation,
+            and have program and environment at the same paths.
         initializer: is called on each worker before its first task.
         initargs: its arguments.
         retries: how often a task runs again whose worker has died, from 0. A task that has effects beside its result
@@ -341,8 +342,12 @@ def _crew(workers: Any, hosts: Any, retries: int) -> Crew | Communicator:
         raise ValueError("expected either the number of workers on this machine, or hosts")
     from ringcast.pool.job import Job, with_master
 
-    number = processors() if workers is None else workers
-    placed = parsed_hosts(hosts) if hosts is not None else [Host("", number_of_ranks(number))]
+    if hosts is not None:
+        placed = parsed_hosts(hosts)
+    elif workers is None and (nodes := allocated_tasks()):
+        placed = [Host(name, tasks) for name, tasks in nodes.items()]
+    else:
+        placed = [Host("", number_of_ranks(processors() if workers is None else workers))]
     return Job(with_master(placed), retries)
 
 

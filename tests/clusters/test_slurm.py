@@ -334,3 +334,44 @@ def test_files_are_copied_to_all_nodes_of_the_allocation(
     assert said.startswith("2 of 2 hosts have 1 files, 3,000,000 bytes: 3,000,000 sent in ")
     for node in slurm.NODES:
         assert (tmp_path / node / "there" / "source").read_bytes() == source.read_bytes()
+
+
+POOL = """
+import collections, os, sys, ringcast
+
+def node(comm):
+    comm.barrier()
+    return os.environ.get("SLURMD_NODENAME")
+
+if __name__ == "__main__":
+    hosts = sys.argv[1] if len(sys.argv) > 1 else None
+    with ringcast.Pool(hosts=hosts) as pool:
+        print(sorted(collections.Counter(pool.submit(node, ranks=pool.size).result()).items()))
+        print(sum(pool.map(abs, range(-100, 100))), flush=True)
+"""
+
+
+def pool_said(command: str, cluster: slurm.Cluster, *arguments: str, **home: str) -> list[str]:
+    """Return the lines that the program prints in an allocation of two nodes with three tasks."""
+    (cluster.folder / "where.py").write_text(POOL)
+    script = cluster.folder / "where.sh"
+    script.write_text(f"#!/bin/sh\nexec {shlex.join([sys.executable, 'where.py', *arguments])} >told 2>&1\n")
+    script.chmod(0o700)
+    options = ["--quiet"] if command == "salloc" else ["--wait"]
+    done = cluster.run(command, "-N2", "-n3", *options, "./where.sh", **home)
+    told = (cluster.folder / "told").read_text()
+    assert done.returncode == 0, f"{told}\n{done.stderr}\n{cluster.logs()}"
+    return told.splitlines()
+
+
+@pytest.mark.parametrize("command", ["salloc", "sbatch"])
+def test_without_arguments_a_pool_has_the_tasks_of_its_allocation(
+    command: str, cluster: slurm.Cluster, home: dict[str, str]
+) -> None:
+    with nothing_stays(home):
+        assert pool_said(command, cluster, **home) == ["[('ringcast1', 2), ('ringcast2', 1)]", "10000"]
+
+
+def test_nodes_that_are_named_are_reached_by_srun(cluster: slurm.Cluster, home: dict[str, str]) -> None:
+    with nothing_stays(home):
+        assert pool_said("sbatch", cluster, "ringcast2:2", **home) == ["[('ringcast2', 2)]", "10000"]

@@ -341,7 +341,10 @@ def run(text: str) -> tuple[subprocess.Popen[str], list[int]]:
         [sys.executable, "-c", handler + PROGRAM + text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert program.stdout is not None
-    return program, [int(pid) for pid in program.stdout.readline().split()[1:]]
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(program.stdout.fileno(), 1)):
+        line += byte  # what is behind it stays for `communicate`
+    return program, [int(pid) for pid in line.split()[1:]]
 
 
 def gone(pids: list[int]) -> bool:
@@ -411,6 +414,6 @@ print(pool.submit(abs, -2).result())
 """
     )
     said, errors = program.communicate(timeout=patience(60))
-    assert said.endswith("\n0\n2\n"), said
+    assert said.endswith("\n0\n2\n"), (said, errors)
     assert "this one is a copy" in said
     assert errors == ""

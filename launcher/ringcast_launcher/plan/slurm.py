@@ -32,7 +32,6 @@ _OF_PROCESS = (
 )
 _CONF = "/etc/slurm/slurm.conf"  # where SLURM_CONF names no other file
 _KILL_WAIT = re.compile(r"^\s*KillWait\s*=\s*([0-9]+)", re.MULTILINE | re.IGNORECASE)
-_COUNT = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 
 
 def allocation(env: Mapping[str, str]) -> tuple[Host, ...]:
@@ -42,12 +41,9 @@ def allocation(env: Mapping[str, str]) -> tuple[Host, ...]:
         JobError: the variables of Slurm are invalid.
     """
     try:
-        names = cluster.allocated(env)
+        return tuple(Host(name, slots) for name, slots in cluster.tasks(env).items())
     except ConfigError as error:
         raise JobError(str(error)) from error
-    if not names:
-        return ()
-    return tuple(Host(name, slots) for name, slots in zip(names, _slots(env, len(names)), strict=True))
 
 
 def kill_wait(env: Mapping[str, str]) -> float:
@@ -110,24 +106,3 @@ def of_agent(env: Mapping[str, str]) -> dict[str, str]:
     {'SLURM_CPUS_ON_NODE': '8', 'HOME': '/root'}
     """
     return {name: env[name] for name in env if name in _OF_NODE or not name.startswith(("SLURM_", "SRUN_"))}
-
-
-def _slots(env: Mapping[str, str], nodes: int) -> list[int]:
-    """Return the tasks of each node; inside a step, whose variables hide the allocation's tasks, count processors."""
-    tasks = _counts(env, "SLURM_TASKS_PER_NODE")
-    if len(tasks) == nodes:
-        return tasks
-    each = max([*_counts(env, "SLURM_CPUS_PER_TASK"), 1])
-    processors = _counts(env, "SLURM_JOB_CPUS_PER_NODE")
-    if len(processors) != nodes:
-        raise JobError(f"Slurm gives {nodes} nodes but not their tasks (SLURM_TASKS_PER_NODE); name the hosts by -H")
-    return [max(1, number // each) for number in processors]
-
-
-def _counts(env: Mapping[str, str], name: str) -> list[int]:
-    """Return the numbers of a list such as 2(x3),1."""
-    text = env.get(name, "")
-    found = [_COUNT.fullmatch(item) for item in text.split(",")] if text else []
-    if not all(found):
-        raise JobError(f"{name}={text!r} is no list of numbers such as 2(x3),1")
-    return [int(match[1]) for match in found if match for _ in range(int(match[2] or 1))]
