@@ -87,7 +87,7 @@ def on_hosts(megabytes: int) -> None:
     with ringcast.Pool(hosts=PLACES) as pool:
         list(pool.map(abs, range(100)))
         spent = timed(lambda: list(pool.map(lambda n: data[n], range(1000))))
-        once = statistics.median(max(pool.submit(broadcast, megabytes, ranks=8).result()) for _ in range(3))
+        once = statistics.median(max(pool.submit_ranks(8, broadcast, megabytes).result()) for _ in range(3))
     print(f"{megabytes} MB to 8 hosts: 1000 tasks {spent:.2f} s, one bcast {once:.2f} s, {spent / once:.2f} times")
 
 

@@ -32,7 +32,7 @@ NOT_OURS = {  # beginnings of names of tests, and why they say nothing of a pool
     "ProcessPoolInitTest.test_init_globals": "options of mpi4py's spawn",
     "ProcessPoolInitTest.test_run_name": "mpi4py's name of the main module",
     "ProcessPoolInitTest.test_use_pkl5": "mpi4py's way of pickling",
-    "ProcessPoolInitTest.test_get_comm_workers": "a task asks for ranks= instead",
+    "ProcessPoolInitTest.test_get_comm_workers": "a task of submit_ranks has one instead",
     "ProcessPoolBootupTest.test_bootup_shutdown_nowait": "mpi4py's own threads",
     "ProcessPoolShutdownTest.test_shutdown": "mpi4py's own threads",
     "ProcessPoolShutdownTest.test_init_bootup_shutdown": "mpi4py's own threads",

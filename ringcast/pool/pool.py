@@ -83,9 +83,7 @@ class Pool(Executor):
         if not isinstance(retries, int) or retries < 0:
             raise ValueError(f"retries={safe_text(retries)}: expected a number from 0")
         if is_worker():
-            raise UsageError(
-                "a task of a pool makes a pool; let the task ask for ranks instead: pool.submit(…, ranks=k)"
-            )
+            raise UsageError("a task of a pool makes a pool; let it ask for ranks instead: pool.submit_ranks(k, fn, …)")
         self._pid = os.getpid()
         self._worker: Communicator | None = None  # of a rank that is a worker of Pool(comm)
         made = _crew(workers, hosts, retries)
@@ -141,34 +139,58 @@ class Pool(Executor):
             raise UsageError(f"the pool belongs to process {self._pid}, and this one is a copy; make another one")
         return self._client
 
-    def submit(  # type: ignore[override]  # `ranks` is one argument more
-        self, fn: Callable[..., Any], /, *args: Any, ranks: int = 0, **kwargs: Any
-    ) -> Future[Any]:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run `fn(*args, **kwargs)` on a worker.
 
         Args:
             fn: any function that cloudpickle can pickle, also a lambda or one defined in a notebook.
             args: its arguments.
-            ranks: k of 1 or more: run `fn(comm, *args, **kwargs)` on k workers at the same time, with a communicator
-                of them. The task waits until k workers are idle, and later tasks behind it.
-            kwargs: more arguments, with other names than "ranks".
+            kwargs: more arguments.
 
         Returns:
-            A Future of the result; with `ranks` of the list of results, by rank. It has the function's exception, whose
-            `__cause__` is the traceback on the worker; or `WorkerDied`, `TaskError` or `PoolBroken`.
+            A Future of the result. It has the function's exception, whose `__cause__` is the traceback on the worker;
+            or `WorkerDied`, `TaskError` or `PoolBroken`.
 
         Raises:
             UsageError: the pool was shut down, or made before a fork.
             PoolBroken: it runs no tasks any more.
 
         >>> with ringcast.Pool(2) as pool:
-        ...     pool.submit(lambda comm: comm.allreduce(comm.rank), ranks=2).result()
+        ...     pool.submit(pow, 2, 5).result()
+        32
+        """
+        return self._submit(fn, args, kwargs, 0)
+
+    def submit_ranks(self, ranks: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[list[Any]]:
+        """Run `fn(comm, *args, **kwargs)` on several workers at the same time, with a communicator of them.
+
+        The task waits until so many workers are idle, and later tasks behind it.
+
+        Args:
+            ranks: how many workers, from 1.
+            fn: as of `submit`.
+            args: its arguments behind the communicator.
+            kwargs: more arguments.
+
+        Returns:
+            A Future of the list of results, by rank; of errors as `submit`. The exception of one rank ends the waits of
+            the others for it.
+
+        Raises:
+            UsageError, PoolBroken: see `submit`.
+            ValueError: `ranks` is no number from 1.
+
+        >>> with ringcast.Pool(2) as pool:
+        ...     pool.submit_ranks(2, lambda comm: comm.allreduce(comm.rank)).result()
         [1, 1]
         """
+        if not isinstance(ranks, int) or ranks < 1:
+            raise ValueError(f"ranks={safe_text(ranks)}: expected a number of workers, from 1")
+        return self._submit(fn, args, kwargs, ranks)
+
+    def _submit(self, fn: Callable[..., Any], args: Any, kwargs: Any, ranks: int) -> Future[Any]:
         if not callable(fn):
             raise TypeError(f"fn={safe_text(fn)}: expected a function")
-        if not isinstance(ranks, int) or ranks < 0:
-            raise ValueError(f"ranks={safe_text(ranks)}: expected a number of workers, or 0")
         client = self._usable()
         try:
             content = packed_function(fn)

@@ -346,7 +346,7 @@ def node(comm):
 if __name__ == "__main__":
     hosts = sys.argv[1] if len(sys.argv) > 1 else None
     with ringcast.Pool(hosts=hosts) as pool:
-        print(sorted(collections.Counter(pool.submit(node, ranks=pool.size).result()).items()))
+        print(sorted(collections.Counter(pool.submit_ranks(pool.size, node).result()).items()))
         print(sum(pool.map(abs, range(-100, 100))), flush=True)
 """
 

@@ -46,7 +46,7 @@ def test_workers_on_hosts_with_and_without_the_callers_own(tmp_path: Path) -> No
             """
             for hosts in "h1:2", "h2:1,h0:1,h1:1":
                 with ringcast.Pool(hosts=hosts) as pool:
-                    print(pool.size, pool.submit(host, ranks=pool.size).result())
+                    print(pool.size, pool.submit_ranks(pool.size, host).result())
                     print(list(pool.map(abs, range(-3, 3))))
             with ringcast.Pool(hosts="h0:1,h1:1") as pool:
                 begin = time.monotonic()
@@ -72,10 +72,10 @@ def test_a_closure_comes_to_each_host_once(tmp_path: Path) -> None:
             """
             data = np.random.default_rng(1).integers(0, 255, 4_000_000, dtype=np.uint8)
             with ringcast.Pool(hosts="h0:1,h1:2,h2:2,h3:2") as pool:
-                names = pool.submit(host, ranks=pool.size).result()
-                before = pool.submit(lambda comm: received(), ranks=pool.size).result()
+                names = pool.submit_ranks(pool.size, host).result()
+                before = pool.submit_ranks(pool.size, lambda comm: received()).result()
                 assert list(pool.map(lambda n: data[n], range(300), chunksize=1)) == [data[n] for n in range(300)]
-                after = pool.submit(lambda comm: received(), ranks=pool.size).result()
+                after = pool.submit_ranks(pool.size, lambda comm: received()).result()
                 for name, b, a in zip(names, before, after):
                     print(name, a - b)
             """,

@@ -130,7 +130,7 @@ def test_a_pool_of_the_program_is_used_as_it_is() -> None:
     from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 
     with ringcast.Pool(2) as pool:
-        pids = {*pool.submit(lambda comm: os.getpid(), ranks=2).result()}
+        pids = {*pool.submit_ranks(2, lambda comm: os.getpid()).result()}
         with parallel_config("ringcast", pool=pool):
             assert effective_n_jobs() == 2
             assert {*Parallel()(delayed(os.getpid)() for _ in range(20))} <= pids

@@ -25,7 +25,7 @@ with made(comm) as pool:
         assert list(pool.map(begin, [(victim, seconds)] * 30, chunksize=1)) == [None] * 30
         assert list(pool.map(lambda n: n, range(300), chunksize=2)) == list(range(300))
         assert not any(pool.map(lambda n: data[n], range(100)))
-        assert [pool.submit(lambda comm: comm.allreduce(1), ranks=2).result() for _ in range(5)] == [[2, 2]] * 5
+        assert [pool.submit_ranks(2, lambda comm: comm.allreduce(1)).result() for _ in range(5)] == [[2, 2]] * 5
         while pool.size > 2:
             pool.submit(abs, 1).result()
 print("left")

@@ -45,7 +45,7 @@ def test_a_communicator_is_a_pool_whose_master_is_rank_0() -> None:
             list(pool.map(pow, range(20), range(20), chunksize=3)) == [x**x for x in range(20)],
             list(pool.starmap(pow, [(2, 5), (3, 2)])),
             sorted(pool.imap_unordered(abs, range(-5, 0))),
-            pool.submit(lambda comm: comm.allreduce(comm.rank + 1), ranks=2).result(),
+            pool.submit_ranks(2, lambda comm: comm.allreduce(comm.rank + 1)).result(),
             pool.size,
         ]
 
@@ -89,12 +89,12 @@ def test_what_does_not_travel_is_a_typed_error_of_the_future() -> None:
 def test_a_task_of_ranks_fails_as_a_whole_and_the_workers_go_on() -> None:
     def use(pool: ringcast.Pool) -> list[Any]:
         errors = [
-            pool.submit(lambda comm: comm.barrier() if comm.rank else 1 // 0, ranks=2),
-            pool.submit(lambda comm: comm.allreduce(1 // comm.rank), ranks=2),
-            pool.submit(lambda comm: comm.rank, ranks=4),
+            pool.submit_ranks(2, lambda comm: comm.barrier() if comm.rank else 1 // 0),
+            pool.submit_ranks(2, lambda comm: comm.allreduce(1 // comm.rank)),
+            pool.submit_ranks(4, lambda comm: comm.rank),
         ]
         names = [type(future.exception(patience(20))).__name__ for future in errors]
-        return [*names, pool.submit(lambda comm: comm.allgather(comm.rank), ranks=3).result(patience(20))]
+        return [*names, pool.submit_ranks(3, lambda comm: comm.allgather(comm.rank)).result(patience(20))]
 
     expected = ["ZeroDivisionError", "ZeroDivisionError", "UsageError", [[0, 1, 2]] * 3]
     assert on_threads(3, use) == expected
@@ -110,7 +110,7 @@ def test_a_task_of_ranks_may_free_its_communicator() -> None:
             return comm.allreduce(1)
 
     def use(pool: ringcast.Pool) -> list[Any]:
-        tasks = [pool.submit(fn, ranks=2) for fn in (freed, left) * 2]
+        tasks = [pool.submit_ranks(2, fn) for fn in (freed, left) * 2]
         return [*(task.result(patience(20)) for task in tasks), pool.size]
 
     assert on_threads(2, use) == [[1, 1], [2, 2]] * 2 + [2]
@@ -120,7 +120,7 @@ def test_after_a_task_of_ranks_init_returns_the_communicator_of_before() -> None
     def work(comm: ringcast.Communicator) -> bool:
         with ringcast.Pool(comm) as pool:
             if pool is not None:
-                assert pool.submit(lambda part: ringcast.init() is part, ranks=2).result(patience(20)) == [True, True]
+                assert pool.submit_ranks(2, lambda part: ringcast.init() is part).result(patience(20)) == [True, True]
         return ringcast.init() is comm
 
     assert ringcast.run(work, 3, backend="threads") == [True] * 3
@@ -138,9 +138,9 @@ def test_a_request_that_a_task_of_ranks_forgets_is_its_error() -> None:
             kept.append(comm.irecv(1))
 
     def use(pool: ringcast.Pool) -> list[Any]:
-        errors = [pool.submit(fn, ranks=2).exception(patience(20)) for fn in (dropped, left) * 2]
+        errors = [pool.submit_ranks(2, fn).exception(patience(20)) for fn in (dropped, left) * 2]
         assert all(isinstance(error, ringcast.UsageError) and "irecv" in str(error) for error in errors)
-        return pool.submit(lambda comm: comm.allreduce(1), ranks=2).result(patience(20))
+        return pool.submit_ranks(2, lambda comm: comm.allreduce(1)).result(patience(20))
 
     assert on_threads(2, use) == [2, 2]
 
@@ -148,7 +148,7 @@ def test_a_request_that_a_task_of_ranks_forgets_is_its_error() -> None:
 def test_a_task_cannot_make_a_pool() -> None:
     error = on_threads(1, lambda pool: pool.submit(ringcast.Pool, 1).exception(patience(20)))
     assert isinstance(error, ringcast.UsageError)
-    assert "ranks=" in str(error)
+    assert "submit_ranks" in str(error)
 
 
 def test_an_initializer_is_called_by_each_worker_and_its_error_breaks_the_pool() -> None:
@@ -228,7 +228,7 @@ def test_workers_are_processes() -> None:
     with ringcast.Pool(2, retries=0) as pool:
         array = np.arange(100_000)
         assert list(pool.map(lambda n: int(array[n]), range(100))) == list(range(100))
-        assert len({*pool.submit(lambda comm: os.getpid(), ranks=2).result()} | {os.getpid()}) == 3
+        assert len({*pool.submit_ranks(2, lambda comm: os.getpid()).result()} | {os.getpid()}) == 3
     assert repr(pool) == "<Pool: 2 workers, ended>"
 
 
@@ -253,7 +253,7 @@ def test_large_arrays_are_in_memory_that_the_workers_of_a_host_share(pool: ringc
                     return line.split()[4]
         return "none"
 
-    places = pool.submit(lambda comm: inode(array), ranks=2).result()
+    places = pool.submit_ranks(2, lambda comm: inode(array)).result()
     assert places[0] == places[1] != "0"
 
 
@@ -303,7 +303,7 @@ def test_a_task_of_ranks_runs_again_when_one_of_them_is_killed(tmp_path: Path) -
         return comm.allreduce(1)
 
     with ringcast.Pool(3) as pool:
-        assert pool.submit(work, str(tmp_path / "mark"), ranks=2).result(patience(20)) == [2, 2]
+        assert pool.submit_ranks(2, work, str(tmp_path / "mark")).result(patience(20)) == [2, 2]
         assert pool.size == 2
 
 
