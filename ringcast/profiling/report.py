@@ -213,7 +213,8 @@ class _Report:
         for tally in tallies:
             histogram.update(dict(tally["histogram"]))
         scale = _scale(sums["late"], sum(site.cost.values()))
-        blame = [(rank, site.blamed[rank], seconds * scale) for rank, seconds in site.cost.items()]
+        sampled = site.sampled // max(1, len(per_rank))
+        blame = [(rank, min(site.blamed[rank], sampled), seconds * scale) for rank, seconds in site.cost.items()]
         calls = max(int(mine[0]) for mine in per_rank.values())
         return {
             "id": 0,
@@ -238,7 +239,7 @@ class _Report:
             "predicted": main["predicted"],
             "histogram": [(2**i / 2e9, count) for i, count in sorted(histogram.items())],
             "blame": sorted(blame, key=lambda each: -each[2]),
-            "sampled": site.sampled // max(1, len(per_rank)),
+            "sampled": sampled,
             "failed": sum(tally["failed"] for tally in tallies),
             "by_rank": [(rank, int(mine[0]), mine[1], mine[2]) for rank, mine in sorted(per_rank.items())],
             "rounds": _rounds(main, site) if main["messages"] or site.measured else None,

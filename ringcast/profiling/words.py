@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ringcast.profiling.culprit import culprit
+
 FEW = 0.05  # share of the time below which nothing is said of a part of it
 MANY = 0.3  # share of the bytes from which a link is named
 
@@ -70,10 +72,10 @@ def _division(report: Report) -> str:
 def _blamed(report: Report) -> str:
     """Name the rank for which others waited the longest, and the call site where they did."""
     whole = sum(rank["span"] for rank in report["ranks"])
-    found = [(cost, rank, calls, site) for site in report["sites"] for rank, calls, cost in site["blame"][:1]]
+    found = [(one, site) for site in report["sites"] if (one := culprit(report, site)) is not None]
     if not found:
         return ""
-    cost, rank, calls, site = max(found, key=lambda each: each[:2])
+    (rank, calls, cost), site = max(found, key=lambda each: each[0][2])
     if cost < FEW * whole:
         return ""
     sampled = max(1, site["sampled"])

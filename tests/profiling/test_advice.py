@@ -16,8 +16,9 @@ def site(**facts: Any) -> dict[str, Any]:
     """Return a call site at which nothing is wrong: an allreduce of 1 MB, a hundred times, 0.01 s each."""
     calls = facts.get("calls", 100)
     sound: dict[str, Any] = {
-        "id": 0, "file": "/home/me/solver.py", "line": 41, "name": "allreduce", "kind": "collective", "context": 1,
-        "collective": "allreduce", "algorithm": "circulant", "dtype": "float64", "shape": "(125000,)", "root": None,
+        "id": 0, "file": "/home/me/solver.py", "line": 41, "name": "allreduce", "kind": "collective", "ranks": SIZE,
+        "context": 1, "collective": "allreduce", "op": "sum",
+        "algorithm": "circulant", "dtype": "float64", "shape": "(125000,)", "root": None,
         "calls": calls, "bytes_out": calls * SIZE * 1_000_000, "time": 4.0, "late": 0.2, "moving": 3.0, "link": 0.4,
         "combining": 0.2, "python": 0.2, "awaited": 0.0, "hidden": 0.0, "counting": 0.0, "net": 0.01,
         "predicted": 0.009, "blame": [[1, 30, 0.06], [2, 25, 0.05]], "sampled": calls,
@@ -99,7 +100,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
         ]),
         "Ranks 0 and 1 of host h0 are bound to the same processor",
     ),
-    "busy host": ("processors", report(ranks=changed(RANKS, (1,), starved=4.0)), "host h1 wait 4 s for a processor"),
+    "busy host": ("processors", report(ranks=changed(RANKS, (1,), starved=4.0)), "Ranks 0, 1, 2 and 3 waited 4.03 s"),
     "slow host": ("slow host", report(site(), rates=SLOW_HOST), "Bytes to and from host h2 move at 10 MB/s"),
     "slow link": ("slow link", report(site(), rates=SLOW_LINK), "Bytes from host h2 to h0 move at 10 MB/s"),
     "prediction": ("prediction", report(site(net=0.05)), "allreduce at solver.py:41 takes 50 ms"),
@@ -125,6 +126,9 @@ SOUND = {
     "nothing at all": report(),
     "no ranks": report(ranks=[], hosts=[], bytes=[], rates=[], timeline={"stride": 1, "events": []}),
     "few late calls": report(site(late=3.0, blame=[[3, 3, 0.3], [1, 4, 0.3]], time=16.0)),
+    "two ranks, each late in half of the calls": report(
+        site(ranks=2, late=3.0, blame=[[0, 55, 1.6], [1, 45, 1.4]], time=7.0)
+    ),
     "a little late": report(site(late=0.4, blame=[[3, 95, 0.4]])),
     "late by chance, as processors are shared": report(
         IN_TURN, hosts=ONE_HOST, ranks=changed(RANKS, (0, 1, 2, 3), starved=1.2)

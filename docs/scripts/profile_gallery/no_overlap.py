@@ -1,8 +1,9 @@
 """The gradients of the layers of a network are added up over all ranks while the next layer's are computed.
 
-    ringcast-launch -n 2 --profile report.html docs/scripts/profile_gallery/no_overlap.py
+    ringcast-launch -H h0,h1 --profile report.html docs/scripts/profile_gallery/no_overlap.py
 
-The fault: each request is awaited at once. Mended: all are awaited when the last layer is computed.
+The fault: each request is awaited at once. Mended: all are awaited when the last layer is computed, and
+a thread lets them go on meanwhile.
 """
 
 import argparse
@@ -16,11 +17,13 @@ def main() -> None:
     """Add up the gradients of each layer over all ranks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--mended", action="store_true")
-    parser.add_argument("--width", type=int, default=500)
+    parser.add_argument("--width", type=int, default=300)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
     comm = ringcast.init()
+    if options.mended:
+        comm.progress_thread()
     chance = np.random.default_rng(comm.rank)
     weights = [chance.random((options.width, options.width)) for _ in range(options.layers)]
     inputs = chance.random((options.width, options.width))

@@ -1,6 +1,6 @@
 """Every rank counts words of its own texts, and gets the counts of all.
 
-    ringcast-launch -n 4 --profile report.html docs/scripts/profile_gallery/objects.py
+    ringcast-launch -n 2 --profile report.html docs/scripts/profile_gallery/objects.py
 
 The fault: the counts travel as dictionaries, which are pickled. Mended: as an array, by the number of the word.
 """

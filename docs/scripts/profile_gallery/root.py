@@ -1,6 +1,6 @@
 """A model is fitted by gradient descent; every rank has a part of the data.
 
-    ringcast-launch -n 4 --profile report.html docs/scripts/profile_gallery/root.py
+    ringcast-launch -H h0,h1,h2,h3 --profile report.html docs/scripts/profile_gallery/root.py
 
 The fault: rank 0 gathers all gradients, adds them up and sends the sum to all. Mended: an allreduce.
 """
@@ -16,7 +16,7 @@ def main() -> None:
     """Fit the model, with the gradients of all ranks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--mended", action="store_true")
-    parser.add_argument("--features", type=int, default=200_000)
+    parser.add_argument("--features", type=int, default=20_000)
     parser.add_argument("--steps", type=int, default=50)
     options = parser.parse_args()
     comm = ringcast.init()

@@ -1,6 +1,6 @@
 """Mean and deviation of the columns of a table whose rows are spread over the ranks.
 
-    ringcast-launch -n 4 --profile report.html docs/scripts/profile_gallery/small_calls.py
+    ringcast-launch -n 2 --profile report.html docs/scripts/profile_gallery/small_calls.py
 
 The fault: two calls for each column. Mended: one call for all columns.
 """

@@ -109,5 +109,6 @@ def unused_overlap(report: Report) -> Iterator[Advice]:
             continue
         text = f"Requests of {place(site)} are awaited as soon as they are made: {share(site['hidden'], under_way)} of "
         text += f"their time lies beside the program, which waits {seconds(site['awaited'])} for them."
-        do = "Compute between the call and wait() what does not need the result."
+        do = "Compute between the call and wait() what does not need the result; comm.progress_thread() lets calls "
+        do += "go on meanwhile."
         yield Advice("no overlap", text, do, site["awaited"], site["id"])

@@ -28,6 +28,7 @@ WORSE = 3.0  # times what was predicted
 def shared_processors(report: Report) -> Iterator[Advice]:
     """Ranks wait for a processor, as a host, or the ranks' bindings, have fewer of them than ranks."""
     of = {rank["rank"]: rank for rank in report["ranks"]}
+    alone: list[Mapping[str, Any]] = []
     for host in report["hosts"]:
         ranks = [of[rank] for rank in host["ranks"] if rank in of]
         cost = sum(rank.get("starved") or 0.0 for rank in ranks)
@@ -47,11 +48,15 @@ def shared_processors(report: Report) -> Iterator[Advice]:
             do = "Bind each rank to processors of its own, or none."
             yield Advice("processors", text, do, cost, rank=numbers[0])
         else:
-            text = f"The ranks of host {host['name']} wait {seconds(cost)} for a processor, though it has "
-            text += f"{len(processors)}, and {ranks_in_words(host['ranks'])} only: other programs run there, or ranks "
-            text += "have several busy threads."
-            do = "Look at the host with top; OMP_NUM_THREADS=1 makes numpy's libraries use one thread."
-            yield Advice("processors", text, do, cost)
+            alone += ranks
+    if cost := sum(rank["starved"] or 0.0 for rank in alone):
+        numbers = [rank["rank"] for rank in alone]
+        text = (
+            f"{ranks_in_words(numbers).capitalize()} waited {seconds(cost)} for a processor, though there are enough "
+        )
+        text += "for all ranks: other programs run there, or ranks have several busy threads."
+        do = "Look with top for other programs; OMP_NUM_THREADS=1 makes numpy's libraries use one thread."
+        yield Advice("processors", text, do, cost)
 
 
 def _crowded(ranks: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 
 from ringcast._util.sizes import readable
 from ringcast.profiling.advice.piece import BUSY, Advice, Report, Site, blocking_collectives, net_time, starved_share
+from ringcast.profiling.culprit import OFTEN, culprit
 from ringcast.profiling.lateness import FROM_ROOT
 from ringcast.profiling.words import place, seconds, share
 
-OFTEN = 0.5  # share of the calls in which a rank is late, and of the time that others wait
-PASSED_ON = 0.25  # of that time, where ranks that wait make their neighbours wait: the rank computes longer than others
-LONGER = 1.5  # times the median of all ranks
 FEW = 4  # calls from which "in turn" means anything
 JOINED = {"gather": "allgather", "gatherv": "allgatherv", "reduce": "allreduce"}
 ALIKE = 0.8  # of two numbers of calls: the smaller one is so much of the larger one, if they are of one loop
@@ -23,24 +20,16 @@ def imbalance(report: Report) -> Iterator[Advice]:
     """A rank is late again and again in a call, as it has more to do before it, or a slower processor."""
     roots = {second["id"] for _, second in _pairs(report)}
     for site in report["sites"]:
-        for rank, calls, cost in site["blame"][:1]:
-            least = PASSED_ON if _computes_most(report, rank) else OFTEN
-            if calls < OFTEN * site["sampled"] or cost < least * site["late"] or site["id"] in roots:
-                continue
-            text = f"Rank {rank} is late in {calls} of {site['sampled']} calls of {place(site)}: others wait for it, "
-            text += f"{seconds(cost)} in all, {share(cost, site['time'])} of the time of these calls."
-            do = f"Give rank {rank} less work before this call, or find what slows it down there."
-            if site["collective"] in FROM_ROOT:
-                do = (
-                    f"Share the work that rank {rank} does before this call, or let it begin before the others need it."
-                )
-            yield Advice("imbalance", text, do, cost, site["id"], rank)
-
-
-def _computes_most(report: Report, rank: int) -> bool:
-    """Return whether a rank is outside ringcast for much longer than most ranks."""
-    program = {row["rank"]: row["program"] for row in report["ranks"]}
-    return bool(program.get(rank, 0.0) >= LONGER * median(program.values()))
+        found = culprit(report, site)
+        if found is None or site["id"] in roots:
+            continue
+        rank, calls, cost = found
+        text = f"Rank {rank} is late in {calls} of {site['sampled']} calls of {place(site)}: others wait for it, "
+        text += f"{seconds(cost)} in all, {share(cost, site['time'])} of the time of these calls."
+        do = f"Give rank {rank} less work before this call, or find what slows it down there."
+        if site["collective"] in FROM_ROOT:
+            do = f"Share the work that rank {rank} does before this call, or let it begin before the others need it."
+        yield Advice("imbalance", text, do, cost, site["id"], rank)
 
 
 def uneven_calls(report: Report) -> Iterator[Advice]:
@@ -48,8 +37,7 @@ def uneven_calls(report: Report) -> Iterator[Advice]:
     if starved_share(report) > BUSY:
         return  # ranks are late by chance
     for site in blocking_collectives(report):
-        costs = [cost for _, _, cost in site["blame"]]
-        if site["sampled"] < FEW or site["late"] < OFTEN * site["time"] or max(costs) >= OFTEN * site["late"]:
+        if site["sampled"] < FEW or site["late"] < OFTEN * site["time"] or culprit(report, site) is not None:
             continue
         text = f"In {place(site)} ranks wait {seconds(site['late'])} for late ones, "
         text += f"{share(site['late'], site['time'])} of the time of these calls, and another rank is late each time."
