@@ -21,6 +21,7 @@ from ringcast.monitoring import jobs
 from ringcast.monitoring.live import look
 from ringcast_launcher.hosts import stacks
 from support.patience import patience
+from support.terminals import on_terminal
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -130,6 +131,28 @@ def test_ps_shows_a_job_while_it_runs(outside: Outside) -> None:
     (outside.folder / "go").touch()
     assert outside.end(launcher)[0] == 0
     assert outside.ps().returncode == 1
+
+
+def test_ps_watches_a_job_until_it_ends(outside: Outside) -> None:
+    launcher = outside.launch("-n", "2", program=UNTIL_GO)
+    outside.state(launcher, in_barrier(1))
+    command = [sys.executable, "-m", "ringcast", "ps"]
+    with on_terminal("--watch", str(launcher.pid), command=command, TMPDIR=str(outside.folder / "jobs")) as watching:
+        watching.wait_for("#2 barrier", times=2)
+        (outside.folder / "go").touch()
+        assert outside.end(launcher)[0] == 0
+        assert watching.end() == 0
+    assert b"\x1b[?1049l" in watching.data  # the terminal is as it was
+
+
+def test_watching_needs_a_terminal(outside: Outside) -> None:
+    launcher = outside.launch("-n", "2", program=UNTIL_GO)
+    outside.state(launcher, in_barrier(1))
+    refused = outside.ps("--watch")
+    assert refused.returncode == 2
+    assert "--watch: standard output is no terminal" in refused.stderr
+    (outside.folder / "go").touch()
+    assert outside.end(launcher)[0] == 0
 
 
 def test_ps_shows_all_jobs_but_not_those_whose_launcher_was_killed(outside: Outside) -> None:
