@@ -30,6 +30,7 @@ BUCKETS = 64  # of a histogram: times of 2**i to 2**(i+1) nanoseconds
 FIRST, EVERY = 3, 64  # of a call with large messages: the first calls are observed, and then every 64th
 ROUNDS = 512  # of a call that is observed, at most
 SAVE, SHARE = 1.0, 100.0  # seconds between two saves, at least, and in times of what a save takes
+WAITS = frozenset({"wait", "wait_all", "wait_any", "wait_some", "test", "Wait", "Waitall", "Test"})
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -109,7 +110,7 @@ class Profiler(Recorder):
         self.outside = 0.0  # seconds of the program in none of ringcast's calls, before the last one began
         self._room = min(MOST_MOMENTS, max(FEWEST_MOMENTS, MOMENTS // size))
         self._of: dict[tuple[Site, bytes, int], Tally] = {}
-        self._names: dict[Site, str] = {}
+        self._names: dict[tuple[Site, bytes], str] = {}
         self._channels: dict[tuple[int, str, str], list[int]] = {}
         self._left = self.start  # when the program has left the last call
         self._entered = self.start  # when it has entered the call that it is in now
@@ -250,18 +251,22 @@ class Profiler(Recorder):
             key = NOWHERE, b"", 0  # all others
             if (others := self._of.get(key)) is not None:
                 return others
-            self._names[NOWHERE] = ""
-        tally = Tally(len(self.tallies), key[0], self._name(key[0]), *key[1:])
+            self._names[NOWHERE, b""] = ""
+        tally = Tally(len(self.tallies), key[0], self._name(key[0], key[1][:32]), *key[1:])
         tally.channels = self._ways(*key[1:])
         self.tallies.append(tally)
         self._of[key] = tally
         return tally
 
-    def _name(self, site: Site) -> str:
-        """Return the name of the function or method of ringcast that the program calls there."""
-        if site not in self._names:
-            self._names[site] = _outermost_name()
-        return self._names[site]
+    def _name(self, site: Site, collective: bytes) -> str:
+        """Return the name of the function or method of ringcast that the program calls there, by its first stage."""
+        known = self._names.get((site, collective))
+        if known is None:
+            known = _outermost_name()
+            if known in WAITS:  # a later stage of a request
+                known = next((name for (place, _), name in self._names.items() if place == site), known)
+            self._names[site, collective] = known
+        return known
 
     def _ways(self, call: bytes, context: int) -> tuple[list[int], list[int]] | None:
         """Return the counts of messages on the way to, and from, the ranks of a message between two; else None."""

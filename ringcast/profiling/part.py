@@ -156,11 +156,15 @@ def _messages(plan: StagePlan) -> list[tuple[int, int, int, int]]:
 
 
 def drawn_messages(schedules: Sequence[Schedule], sizes: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """Return round, source, destination and bytes of each message, for slots of these sizes; nothing of too many."""
+    """Return round, source, destination and bytes of each message; nothing of too many.
+
+    `sizes` are bytes of the slots of the program's buffer.
+    """
     if sum(map(len, schedules)) > MOST_MESSAGES:
         return []
+    sizes = [*sizes, *(sizes[slot] for slot in schedules[0].scratch)]
     return [
-        (each.round, each.source, each.dest, sum(sizes[slot] for slot in each.slots if slot < len(sizes)))
+        (each.round, each.source, each.dest, sum(sizes[slot] for slot in each.slots))
         for each in messages(schedules)
     ]
 

@@ -94,7 +94,7 @@ def _scope(name: str) -> str:
 
 
 def modules() -> list[str]:
-    """Return the names of the modules, each after those that it imports."""
+    """Return the names of the modules, each after its imports."""
     found: dict[str, None] = {}
 
     def visit(name: str) -> None:
