@@ -99,10 +99,11 @@ class Profiler(Recorder):
         self, recorder: Recorder, size: int, clock: Callable[[], float], save: Callable[[Profiler], None] | None = None
     ) -> None:
         self._memory, self._last, self.sent = recorder._memory, recorder._last, recorder.sent
-        self._clock = clock
+        self._clock = clock  # of the transport, which may be simulated
         self.tallies: list[Tally] = []
         self.moments: list[tuple[int, int, int, float, float]] = []  # tally, number, another number, begin, end
         self.stride = 1
+        self._cycle = STAGES  # numbers of operations that lie between the calls that are kept
         self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
         self.start, self.end = clock(), 0.0
         self.thread = get_native_id()
@@ -126,13 +127,11 @@ class Profiler(Recorder):
         key = op.site, call, op.context
         op.tally = self._of.get(key) or self._new(key)
         op.counted = self.sent[-1]
-        op.began = self._clock()
 
-    def done(self, op: Operation) -> None:
-        super().done(op)
-        now, began, tally = self._clock(), op.began, op.tally
+    def done(self, op: Operation) -> float:
+        now, began, tally = super().done(op), op.began, op.tally
         if tally is None:  # it has begun before the profile
-            return
+            return now
         seconds = now - began
         tally.calls += 1
         tally.later += op.number % STAGES != 0
@@ -148,10 +147,13 @@ class Profiler(Recorder):
             tally.slowest = seconds, op.number, began
         if tally.channels is not None:
             self._keep_message(tally, began, now)
-        elif op.number and not call_of(op.number) % self.stride:
-            self._keep(tally.number, op.number, 0, began, now)
+        elif op.number and op.number % self._cycle < STAGES:
+            self.moments.append((tally.number, op.number, 0, began, now))
+            if len(self.moments) > self._room:
+                self._thin_out()
         if now > self._due and self._save is not None:
             self.save()
+        return now
 
     def _is_over(self, tally: Tally, began: float, now: float) -> None:
         """Count an operation whose caller has waited for it."""
@@ -169,7 +171,7 @@ class Profiler(Recorder):
         super().failed(op, peers)
         if op.tally is not None:
             op.tally.failed += 1
-            self._keep(op.tally.number, op.number, 0, op.began, self._clock())
+            self.moments.append((op.tally.number, op.number, 0, op.began, self._clock()))
 
     def close(self) -> None:
         if not self.end:
@@ -285,13 +287,15 @@ class Profiler(Recorder):
         sent[0] += 1
         received[0] += 1
         if not sent[0] % self.stride or not received[0] % self.stride:
-            self._keep(tally.number, sent[0], received[0], began, now)
+            self.moments.append((tally.number, sent[0], received[0], began, now))
+            if len(self.moments) > self._room:
+                self._thin_out()
 
-    def _keep(self, *moments: float) -> None:
-        self.moments.append(moments)  # type: ignore[arg-type]  # they are the right ones
-        if len(self.moments) > self._room:
-            self.stride *= 2
-            self.moments = [each for each in self.moments if self._stays(each)]
+    def _thin_out(self) -> None:
+        """Make room: keep the moments of every second call that has some."""
+        self.stride *= 2
+        self._cycle *= 2
+        self.moments = [each for each in self.moments if self._stays(each)]
 
     def _stays(self, moment: tuple[int, int, int, float, float]) -> bool:
         tally, number, other = self.tallies[moment[0]], moment[1], moment[2]

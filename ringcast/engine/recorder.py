@@ -42,33 +42,37 @@ from ringcast.wire.flight import (
 )
 
 _begin, _end = RECORD.pack_into, END.pack_into
-_wall, _clock = time.time, time.monotonic
+_wall = time.time
 
 
 class Recorder:
     """The records of one rank; used by the thread that communicates. `memory` is of the right `image_size`."""
+
+    _clock = staticmethod(time.monotonic)
 
     def __init__(self, rank: int, size: int, memory: bytearray | mmap.mmap | None = None) -> None:
         self._memory = bytearray(image_size(size)) if memory is None else memory
         self.sent = memoryview(self._memory)[SENT_AT:].cast("Q")
         self._last = 0
         host = _cut(socket.gethostname(), 64)
-        HEADER.pack_into(self._memory, 0, MAGIC, rank, size, os.getpid(), 0, _wall(), _clock(), 0.0, host)
+        HEADER.pack_into(self._memory, 0, MAGIC, rank, size, os.getpid(), 0, _wall(), self._clock(), 0.0, host)
 
     def begin(self, op: Operation, call: bytes) -> None:
         """Record that an operation has begun; `call` is what `encoded` makes of it. Takes about a microsecond."""
         self._last = last = self._last + 1
         op.record = at = HEADER.size + last % KEPT * RECORD.size
-        now, clock, site = _wall(), _clock(), _place(op.site)
+        now, clock, site = _wall(), self._clock(), _place(op.site)
+        op.began = clock
         _begin(
             self._memory, at,
             last, RUNNING, -1, -1, 0.0, 0, op.context, op.number, op.fingerprint, now, clock, call, site, last,
         )  # fmt: skip
 
-    def done(self, op: Operation) -> None:
-        """Record that an operation has ended well."""
-        rounds = op.rounds or 0
-        _end(self._memory, op.record + STATE_AT, DONE, rounds, rounds, _clock())
+    def done(self, op: Operation) -> float:
+        """Record that an operation has ended well, and return when."""
+        rounds, now = op.rounds or 0, self._clock()
+        _end(self._memory, op.record + STATE_AT, DONE, rounds, rounds, now)
+        return now
 
     def waits(self, op: Operation, peers: tuple[int, ...] | None = None) -> None:
         """Record how far an operation has come, and whom it waits for: `peers`, where it knows not itself."""
@@ -76,13 +80,13 @@ class Recorder:
 
     def failed(self, op: Operation, peers: tuple[int, ...] | None = None) -> None:
         """Record that an operation has failed, and where; `peers` as in `ringcast.control.deadlocks`."""
-        self._follow(op, FAILED, _clock(), peers)
+        self._follow(op, FAILED, self._clock(), peers)
 
     def close(self) -> None:
         """Record that the rank has left; nothing is recorded or counted after that. Idempotent."""
         if isinstance(self._memory, mmap.mmap) and not self._memory.closed:
             LEFT.pack_into(self._memory, LEFT_AT, 1)
-            WHEN.pack_into(self._memory, LEFT_WHEN, _clock())
+            WHEN.pack_into(self._memory, LEFT_WHEN, self._clock())
             self.sent.release()
             self._memory.close()
 

@@ -164,8 +164,7 @@ def drawn_messages(schedules: Sequence[Schedule], sizes: Sequence[int]) -> list[
         return []
     sizes = [*sizes, *(sizes[slot] for slot in schedules[0].scratch)]
     return [
-        (each.round, each.source, each.dest, sum(sizes[slot] for slot in each.slots))
-        for each in messages(schedules)
+        (each.round, each.source, each.dest, sum(sizes[slot] for slot in each.slots)) for each in messages(schedules)
     ]
 
 

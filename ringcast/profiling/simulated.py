@@ -80,6 +80,7 @@ def _part(rank: int, size: int, events: Sequence[Event], span: float, network: N
         "pid": 0,
         "cpus": size,
         "bound": [],
+        "starved": 0.0,
         "start": 0.0,
         "end": span,
         "over": True,

@@ -177,10 +177,10 @@ class Operation:
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
         self.record = 0  # where the flight recorder has it; 0 nowhere
+        self.began = 0.0  # when the recorder has noted that
         self.blocks = True  # its caller has nothing to do until it is done
         self.tally: Any = None  # where a profiler counts it, if there is one …
-        self.began = 0.0  # … when it has begun, on the transport's clock …
-        self.counted = 0  # … and how many bytes this rank had sent by then
+        self.counted = 0  # … and how many bytes this rank had sent when it began
         self.round: int | None = None
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None
