@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -26,6 +26,8 @@ from ringcast.pool.messages import (
     Lost,
     Outcome,
     Part,
+    Recall,
+    Recalled,
     Started,
     Stop,
     Submit,
@@ -76,11 +78,20 @@ class TaskFuture(Future[Any]):
             self.set_running_or_notify_cancel()
 
 
+class _Side:
+    """A crew, the content that its master has, and the number of tasks that are with it."""
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew, self.shelf, self.tasks = crew, Shelf(), 0
+        self.told = False  # the master has heard that no task will come
+        self.recalled = False  # it has given the tasks back that waited, and gets no others
+
+
 class _Pending:
     """A task that has not ended."""
 
-    def __init__(self, future: TaskFuture, content: Sequence[Digest], many: bool, ranks: int) -> None:
-        self.future, self.content, self.many, self.ranks = future, content, many, ranks
+    def __init__(self, future: TaskFuture, side: _Side, content: Sequence[Digest], many: bool, ranks: int) -> None:
+        self.future, self.side, self.content, self.many, self.ranks = future, side, content, many, ranks
         self.settled = False  # a thread gives the future its end
 
 
@@ -88,19 +99,24 @@ class Client:
     """Tasks of a pool that have not ended. It ends by itself: after `stop`, when none is left, or when broken."""
 
     def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+        self._side = _Side(crew)  # of the tasks that come
+        self._sides = {self._side}  # with those before it, whose tasks run to their ends
+        self._initializer: Content | None = None
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._pending: dict[int, _Pending] = {}
-        self._packer, self._shelf = Packer(), Shelf()
-        self.stopping = self._told = False  # no task is taken any more; the master has heard of it
+        self._packer = Packer()
+        self.stopping = False  # no task is taken any more
         self.broken: PoolBroken | None = None
         self.workers = len(crew.hosts)  # that live
         self.ended = threading.Event()
         # The garbage collector may cancel a task in any thread, also in one that holds a lock of the pool.
         self._later: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        for target, name in (self._listen, "pool-results"), (self._do_later, "pool-cancels"):
-            threading.Thread(target=target, name=name, daemon=True).start()
+        threading.Thread(target=self._do_later, name="pool-cancels", daemon=True).start()
+        self._hear(self._side)
+
+    def _hear(self, side: _Side) -> None:
+        threading.Thread(target=self._listen, args=(side,), name="pool-results", daemon=True).start()
 
     def begin(self, initializer: Callable[[], Any] | None) -> None:
         """Have each worker call the initializer before its first task.
@@ -110,8 +126,28 @@ class Client:
         """
         if initializer is None:
             return
-        content = packed_function(initializer)
-        self._crew.tell(Begin(content.digest), [content.data])
+        self._initializer = packed_function(initializer)
+        self._initialize(self._side)
+
+    def _initialize(self, side: _Side) -> None:
+        if self._initializer is not None:
+            side.crew.tell(Begin(self._initializer.digest), [self._initializer.data])
+
+    def replace(self, crew: Crew) -> None:
+        """Let tasks that have not begun run on another crew; the one of before ends when its tasks have ended.
+
+        Raises:
+            UsageError: the pool is closed.
+            PoolBroken: it is broken.
+        """
+        with self._lock:
+            self._check()
+            before, self._side = self._side, _Side(crew)
+            self._sides.add(self._side)
+            self.workers = len(crew.hosts)
+            self._initialize(self._side)
+            before.crew.tell(Recall())
+            self._hear(self._side)
 
     def submit(self, fn: Content, args: Any, ranks: int, *, many: bool = False) -> Future[Any]:
         """Return the future of a task; `args` are (args, options) of one call, or a list of args of many calls.
@@ -129,13 +165,25 @@ class Client:
             number = next(self._numbers)
             future = TaskFuture(lambda: self._later.put(partial(self._cancel, number)))
             needs = {each.digest: each.data for each in (fn, *packed.content)}
-            for digest, data in needs.items():
-                if self._shelf.use(digest, len(data)):
-                    # The program may change an argument before it is sent.
-                    self._crew.tell(Give(digest), [data if isinstance(data.obj, bytes) else bytes(data)])
-            self._pending[number] = _Pending(future, tuple(needs), many, ranks)
-            self._crew.tell(Submit(TaskFacts(number, fn.digest, packed.digests, ranks, many)), packed.frames)
+            task = self._pending[number] = _Pending(future, self._side, tuple(needs), many, ranks)
+            self._hand(TaskFacts(number, fn.digest, packed.digests, ranks, many), task, packed.frames, needs)
         return future
+
+    def _hand(self, facts: TaskFacts, task: _Pending, frames: Frames, needs: Mapping[Digest, memoryview]) -> None:
+        """Hand a task to the master that gets the tasks, with content that this one lacks; called with the lock."""
+        task.side = self._side
+        for digest, data in needs.items():
+            if task.side.shelf.use(digest, len(data)):
+                # The program may change an argument before it is sent.
+                task.side.crew.tell(Give(digest), [data if isinstance(data.obj, bytes) else bytes(data)])
+        task.side.tasks += 1
+        task.side.crew.tell(Submit(facts), frames)
+
+    def _take_off(self, task: _Pending) -> None:
+        """Note that a master has a task no more; called with the lock."""
+        for digest in task.side.shelf.release(task.content):
+            task.side.crew.tell(Drop(digest))
+        task.side.tasks -= 1
 
     def _check(self) -> None:
         if self.broken is not None:
@@ -151,8 +199,9 @@ class Client:
 
     def _cancel(self, number: int) -> None:
         """Tell the master that a task was cancelled, and forget it; called with the lock."""
-        self._crew.tell(Cancel(number))
-        self._forget(number)
+        if (task := self._pending.get(number)) is not None:
+            task.side.crew.tell(Cancel(number))
+            self._forget(number)
 
     def let_go(self) -> None:
         """Do as `stop`, soon, and wait for no lock: for finalizers."""
@@ -166,8 +215,7 @@ class Client:
         """Note the end of a task, which a cancelled one may have had before; called with the lock."""
         task = self._pending.pop(number, None)
         if task is not None:
-            for digest in self._shelf.release(task.content):
-                self._crew.tell(Drop(digest))
+            self._take_off(task)
             self._stop_if_done()
         return task
 
@@ -180,38 +228,64 @@ class Client:
             task.future.cancel()
 
     def _stop_if_done(self) -> None:
-        if self.stopping and not self._pending and not self._told:
-            self._told = True
-            self._crew.tell(Stop())
+        """Let the workers leave to which no task can come any more; called with the lock."""
+        done = self.stopping and not self._pending
+        for side in self._sides:
+            if not (side.told or side.tasks) and (done or (side is not self._side and side.recalled)):
+                side.told = True
+                side.crew.tell(Stop())
 
     def break_off(self, why: PoolBroken) -> None:
         """End all tasks and workers now."""
         with self._lock:
             self.broken = self.broken or why
-            self.stopping = self._told = True
+            self.stopping = True
             tasks, self._pending = [*self._pending.values()], {}
+            sides = [*self._sides]
+            for side in sides:
+                side.told = True
             self.workers = 0
         with ExitStack() as ends:  # each of them, even if a callback of the program raises SystemExit
-            ends.callback(self._crew.end)
+            for side in sides:
+                ends.callback(side.crew.end)
             for task in reversed(tasks):
                 ends.callback(self._settle, task, None, PoolBroken(why.cause, why.remote_traceback))
 
-    def _listen(self) -> None:
-        """Take the messages of the master, until it is gone; an error of this thread breaks the pool."""
+    def _break(self, side: _Side, why: PoolBroken) -> None:
+        """End what a crew that has broken has begun; the pool with it, unless another crew has taken its place."""
+        with self._lock:
+            last = side is self._side
+            side.told = True
+            tasks = [] if last else [(number, one) for number, one in self._pending.items() if one.side is side]
+        if last:
+            self.break_off(why)
+            return
+        side.crew.end()
+        for number, task in tasks:
+            self._settle(task, None, PoolBroken(why.cause, why.remote_traceback))
+            with self._lock:
+                self._forget(number)
+
+    def _listen(self, side: _Side) -> None:
+        """Take the messages of a master, until it is gone; an error of this thread breaks the pool."""
         try:
             try:
-                self._hear_all()
+                self._hear_all(side)
             except BaseException as error:  # as SystemExit of a callback of the program
                 with suppress(BaseException):  # of another callback
                     self.break_off(PoolBroken(in_a_line(error), text_of(error)))
-            self._crew.end(at_once=False)
+            side.crew.end(at_once=False)
         finally:
-            self.workers = 0
-            self._later.put(None)
-            self.ended.set()
+            with self._lock:
+                self._sides.discard(side)
+                last = not self._sides
+            if last:
+                self.workers = 0
+                self._later.put(None)
+                self.ended.set()
 
-    def _hear_all(self) -> None:
-        for message, frames in self._crew.said():
+    def _hear_all(self, side: _Side) -> None:
+        for message, frames in side.crew.said():
             match message:
                 case Started(numbers):
                     self._start(numbers)
@@ -220,14 +294,30 @@ class Client:
                 case Failed(number, death, attempts, reason):
                     error = WorkerDied(*death, attempts) if death else UsageError(f"a task cannot run: {reason}")
                     self._end(number, None, error)
-                case Lost(_, alive):
+                case Recalled():
+                    self._move(side, message, frames)
+                case Lost(_, alive) if side is self._side:
                     self.workers = alive
                 case Broken(cause, traceback):
-                    self.break_off(PoolBroken(cause, traceback))
+                    self._break(side, PoolBroken(cause, traceback))
             del message, frames
-        if not self._told:
-            verdict = self._crew.verdict()
-            self.break_off(PoolBroken(f"its job has ended: rank {verdict.rank}: {verdict.cause}"))
+        if not side.told:
+            verdict = side.crew.verdict()
+            self._break(side, PoolBroken(f"its job has ended: rank {verdict.rank}: {verdict.cause}"))
+
+    def _move(self, side: _Side, message: Recalled, frames: Frames) -> None:
+        """Hand tasks that a master has given back to the one that gets the tasks now."""
+        kept = len(message.content)
+        content = {name: memoryview(each) for name, each in zip(message.content, frames[:kept], strict=True)}
+        rest = iter(frames[kept:])
+        with self._lock:
+            for facts, count in zip(message.tasks, message.frames, strict=True):
+                own = [next(rest) for _ in range(count)]
+                if (task := self._pending.get(facts.number)) is not None:
+                    self._take_off(task)
+                    self._hand(facts, task, own, {digest: content[digest] for digest in task.content})
+            side.recalled = True
+            self._stop_if_done()
 
     def _start(self, numbers: Sequence[int]) -> None:
         with self._lock:
@@ -242,7 +332,8 @@ class Client:
         if task is None:
             return
         rest = iter(frames)
-        ends = [self._loaded(each, [next(rest) for _ in range(each.frames)]) for each in outcomes]
+        hosts = task.side.crew.hosts
+        ends = [self._loaded(each, [next(rest) for _ in range(each.frames)], hosts) for each in outcomes]
         errors = [(each, error) for each, (_, error) in zip(outcomes, ends, strict=True) if error is not None]
         if task.many:
             self._end(number, ends[0], None)
@@ -253,9 +344,11 @@ class Client:
         else:
             self._end(number, ends[0][0][0], None)
 
-    def _loaded(self, outcome: Outcome, frames: Frames) -> tuple[list[Any], BaseException | None]:
+    def _loaded(
+        self, outcome: Outcome, frames: Frames, hosts: Mapping[int, str]
+    ) -> tuple[list[Any], BaseException | None]:
         """Return the results of a rank, and its exception."""
-        place = outcome.rank, self._crew.hosts.get(outcome.rank, "")
+        place = outcome.rank, hosts.get(outcome.rank, "")
         if outcome.part is not None:
             return [], TaskError(outcome.part.name, outcome.cause, *place, outcome.traceback)
         try:

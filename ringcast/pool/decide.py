@@ -160,6 +160,12 @@ class Decisions:
         self._deaths.pop(number, None)
         return True
 
+    def recall(self) -> list[int]:
+        """Take all waiting tasks back; return their numbers, in order."""
+        numbers = [each.number for each in self._waiting if self.cancel(each.number)]
+        self._waiting.clear()
+        return numbers
+
     def received(self, worker: int, digest: Digest, *, well: bool = True) -> None:
         """A worker has taken part in a broadcast, and has the content; or not, as a member has died."""
         state = self._workers[worker]

@@ -34,6 +34,8 @@ from ringcast.pool.messages import (
     Lost,
     Outcome,
     Outcomes,
+    Recall,
+    Recalled,
     Receive,
     Received,
     Refused,
@@ -66,6 +68,7 @@ class Master:
         self._broadcasts: queue.SimpleQueue[tuple[Spread, Any] | None] = queue.SimpleQueue()
         self.stopped = False  # the workers are to leave
         self._left: set[int] = set()  # workers, after Stop
+        self._recalled = False  # other workers get the tasks that wait, or have to run again
         self._none_left = ""  # the death of the last worker, until the caller is informed of it
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
@@ -97,11 +100,24 @@ class Master:
             case Cancel(number):
                 if self._decisions.cancel(number):
                     del self._tasks[number]
+            case Recall():
+                self._recalled = True
+                self._give_back(self._decisions.recall())
             case Begin(initializer):
                 for worker in self._decisions.alive:
                     self._send(worker, Begin(initializer), frames)
             case Stop():
                 self._stop()
+
+    def _give_back(self, numbers: Sequence[int]) -> None:
+        """Give the caller tasks back, with the content that they need."""
+        given = [self._tasks.pop(number) for number in numbers]
+        needs = dict.fromkeys(each for facts, own in given for each in _as_decided(facts, own).needs)
+        frames = [self._content[each] for each in needs]
+        for _, own in given:
+            frames += own
+        facts, counts = tuple(facts for facts, _ in given), tuple(len(own) for _, own in given)
+        self._say(Recalled(tuple(needs), facts, counts), frames)
 
     def join(self) -> None:
         """Wait until the threads have ended, after Stop; workers that live get all messages before."""
@@ -121,13 +137,18 @@ class Master:
 
     def _carry_out(self) -> None:
         """Do the actions that are due, and further ones after deaths meanwhile; called with the lock."""
-        while actions := self._decisions.next():
+        while actions := self._due():
             for action in actions:
                 if self._concerns_the_living(action):
                     self._do(action)
-        if self._none_left:
+        if self._none_left and not self._recalled:
             self._say(Broken(self._none_left, ""))
-            self._none_left = ""
+        self._none_left = ""
+
+    def _due(self) -> list[Action]:
+        if self._recalled and (numbers := self._decisions.recall()):
+            self._give_back(numbers)
+        return self._decisions.next()
 
     def _concerns_the_living(self, action: Action) -> bool:
         """Return whether an action is still due; not if all its workers have died since it was decided on."""

@@ -65,6 +65,10 @@ class Cancel(NamedTuple):
     number: int
 
 
+class Recall(NamedTuple):
+    """Give all tasks back that wait, now and later: `Recalled` follows."""
+
+
 class Stop(NamedTuple):
     """Let the workers leave; to them too."""
 
@@ -98,6 +102,16 @@ class Failed(NamedTuple):
     death: tuple[int, str, str] | None
     attempts: int
     reason: str
+
+
+class Recalled(NamedTuple):
+    """Tasks that no worker runs, and the content that they need; the frames: one for each content, then all of the
+    tasks.
+    """
+
+    content: tuple[Digest, ...]
+    tasks: tuple[TaskFacts, ...]
+    frames: tuple[int, ...]  # of each task
 
 
 class Lost(NamedTuple):

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from ringcast._util.safe_text import safe_text
 from ringcast.bootstrap.cluster.cluster import number_of_ranks, parsed_hosts
@@ -22,6 +22,9 @@ from ringcast.pool.client import Client, Crew, failed, packed_function
 from ringcast.pool.errors import PoolBroken, TaskError
 from ringcast.pool.worker import is_worker, serve
 from ringcast.procs.portable import processors
+
+if TYPE_CHECKING:
+    from ringcast.pool.job import Job
 
 GRACE = 5.0  # seconds in which workers must have ended after an interrupt; those of Pool(comm) may run on
 CHUNKS = 4  # of the items of a map, for each worker
@@ -96,7 +99,8 @@ class Pool(Executor):
         except BaseException:
             made.end()
             raise
-        self._size = self._client.workers
+        self._size, self._retries = self._client.workers, retries
+        self._resizable = not isinstance(workers, Communicator)
         _clients.add(self._client)
         self._finalizer = weakref.finalize(self, _let_go, self._client, self._pid)
         self._finalizer.atexit = False  # `_at_exit` waits for the tasks
@@ -300,6 +304,39 @@ class Pool(Executor):
         starts = range(0, len(items), chunksize)
         return [client.submit(content, items[at : at + chunksize], 0, many=True) for at in starts]
 
+    def resize(self, workers: int | None = None, *, hosts: str | Sequence[str] | None = None) -> None:
+        """Let all tasks that have not begun, and those that come, run on other workers: on more or fewer, or elsewhere.
+
+        The workers of before end when their tasks have ended; their memory is not taken over. New ones call the
+        initializer, and get functions and arrays anew when tasks need them. A call waits until they are there.
+
+        Cost: that of `Pool(workers, hosts=hosts)`.
+
+        Args:
+            workers: as of `Pool`, but no communicator.
+            hosts: as of `Pool`.
+
+        Raises:
+            RunFailed: the new workers did not start; the pool is as before.
+            UsageError: the pool was shut down, or is one of a communicator, whose ranks are its workers.
+            PoolBroken: it runs no tasks any more.
+
+        >>> with ringcast.Pool(1) as pool:
+        ...     pool.resize(2)
+        ...     pool.size
+        2
+        """
+        client = self._usable()
+        if not self._resizable:
+            raise UsageError("the workers of Pool(comm) are the ranks of its job, which has no others")
+        made = _job(workers, hosts, self._retries)
+        try:
+            client.replace(made)
+        except BaseException:
+            made.end()
+            raise
+        self._size = len(made.hosts)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no tasks any more; the workers end when no task is left. Idempotent.
 
@@ -360,10 +397,15 @@ def _crew(workers: Any, hosts: Any, retries: int) -> Crew | Communicator:
         if hosts is not None:
             raise ValueError("expected either a communicator or hosts")
         return _of_communicator(workers, retries)
-    if workers is not None and hosts is not None:
-        raise ValueError("expected either the number of workers on this machine, or hosts")
+    return _job(workers, hosts, retries)
+
+
+def _job(workers: Any, hosts: Any, retries: int) -> Job:
+    """Return master and workers of a job of their own."""
     from ringcast.pool.job import Job, with_master
 
+    if workers is not None and hosts is not None:
+        raise ValueError("expected either the number of workers on this machine, or hosts")
     if hosts is not None:
         placed = parsed_hosts(hosts)
     elif workers is None and (nodes := allocated_tasks()):

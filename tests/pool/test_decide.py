@@ -82,6 +82,7 @@ class Model:
 
     def start(self, worker: int, number: int) -> None:
         assert {*self.tasks[number].needs} <= self.has[worker]
+        assert number in self.open
         self.runs[worker].append(number)
         if number not in self.started:
             self.started.append(number)
@@ -122,9 +123,11 @@ TASK = st.tuples(st.just("add"), NEEDS, st.sampled_from([0, 100, BYTES_AHEAD + 1
 GO_ON = st.tuples(st.just("step"), st.integers(0, 9), st.sampled_from([0.0, 0.001, 1.0]))
 DIE = st.tuples(st.just("die"), st.integers(0, 9))
 CANCEL = st.tuples(st.just("cancel"), st.integers(0, 30))
+RECALL = st.tuples(st.just("recall"))
+EVENTS = st.lists(st.one_of(TASK, TASK, TASK, GO_ON, GO_ON, GO_ON, DIE, CANCEL, RECALL), max_size=60)
 
 
-@given(st.integers(1, 4), st.integers(0, 2), st.lists(st.one_of(TASK, TASK, GO_ON, GO_ON, DIE, CANCEL), max_size=60))
+@given(st.integers(1, 4), st.integers(0, 2), EVENTS)
 @settings(deadline=None)
 def test_each_task_ends_once_with_what_it_needs_while_a_worker_lives(workers: int, retries: int, events: list) -> None:
     model = Model(workers, retries)
@@ -143,6 +146,11 @@ def test_each_task_ends_once_with_what_it_needs_while_a_worker_lives(workers: in
                     assert not any(number in each for each in model.runs.values())
                     model.open.remove(number)
                     cancelled.add(number)
+            case ("recall",):
+                for number in model.decisions.recall():
+                    assert not any(number in each for each in model.runs.values())
+                    model.open.remove(number)
+                assert model.open == {number for each in model.runs.values() for number in each}
         model.obey()
     while model.step(0, 0.0):
         model.obey()
