@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from threading import get_native_id
 from typing import Any
@@ -30,6 +31,7 @@ BUCKETS = 64  # of a histogram: times of 2**i to 2**(i+1) nanoseconds
 FIRST, EVERY = 3, 64  # of a call with large messages: the first calls are observed, and then every 64th
 ROUNDS = 512  # of a call that is observed, at most
 SAVE, SHARE = 1.0, 100.0  # seconds between two saves, at least, and in times of what a save takes
+STARTS = frozenset({"start", "Start", "Startall"})
 WAITS = frozenset({"wait", "wait_all", "wait_any", "wait_some", "test", "Wait", "Waitall", "Test"})
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -111,7 +113,7 @@ class Profiler(Recorder):
         self.outside = 0.0  # seconds of the program in none of ringcast's calls, before the last one began
         self._room = min(MOST_MOMENTS, max(FEWEST_MOMENTS, MOMENTS // size))
         self._of: dict[tuple[Site, bytes, int], Tally] = {}
-        self._names: dict[tuple[Site, bytes], str] = {}
+        self._calls: dict[tuple[Site, bytes], tuple[str, Site]] = {}
         self._channels: dict[tuple[int, str, str], list[int]] = {}
         self._left = self.start  # when the program has left the last call
         self._entered = self.start  # when it has entered the call that it is in now
@@ -253,21 +255,28 @@ class Profiler(Recorder):
             key = NOWHERE, b"", 0  # all others
             if (others := self._of.get(key)) is not None:
                 return others
-            self._names[NOWHERE, b""] = ""
-        tally = Tally(len(self.tallies), key[0], self._name(key[0], key[1][:32]), *key[1:])
+            self._calls[NOWHERE, b""] = "", NOWHERE
+        name, place = self._call_of_program(key[0], key[1][:32])
+        tally = Tally(len(self.tallies), place, name, *key[1:])
         tally.channels = self._ways(*key[1:])
         self.tallies.append(tally)
         self._of[key] = tally
         return tally
 
-    def _name(self, site: Site, collective: bytes) -> str:
-        """Return the name of the function or method of ringcast that the program calls there, by its first stage."""
-        known = self._names.get((site, collective))
+    def _call_of_program(self, site: Site, collective: bytes) -> tuple[str, Site]:
+        """Return the function or method of ringcast that the program calls, by its first stage, and the place of that.
+
+        The place is another one than the site of an operation that ringcast begins by itself, as a pool does.
+        """
+        known = self._calls.get((site, collective))
         if known is None:
-            known = _outermost_name()
-            if known in WAITS:  # a later stage of a request
-                known = next((name for (place, _), name in self._names.items() if place == site), known)
-            self._names[site, collective] = known
+            name, outside = _outermost()
+            place = outside if site[0].startswith(_HOME) and outside is not None else site
+            if name in WAITS:  # a later stage of a request
+                name = next((name for (other, _), (name, _) in self._calls.items() if other == site), name)
+            elif name in STARTS:
+                name = collective.rstrip(b"\0").decode() + "_init"
+            self._calls[site, collective] = known = name, place
         return known
 
     def _ways(self, call: bytes, context: int) -> tuple[list[int], list[int]] | None:
@@ -330,10 +339,14 @@ def ends_of(call: bytes) -> tuple[str, str, str] | None:
     return facts.get("to", ""), facts.get("from", ""), facts.get("tag", "")
 
 
-def _outermost_name() -> str:
-    """Return the name of the function of ringcast that the program has called; "" if another thread is at work."""
+def _outermost() -> tuple[str, Site | None]:
+    """Return the function of ringcast that the program has called, and where; "" if another thread is at work."""
     frame, name = sys._getframe(1), ""
     while frame is not None and frame.f_code.co_filename.startswith(_HOME):
         name = frame.f_code.co_name
+        if name.startswith("__") and "self" in frame.f_locals:
+            name = type(frame.f_locals["self"]).__name__  # as of a pool that is made
         frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
-    return name if frame is not None else ""
+    if frame is None or frame.f_code.co_filename == threading.__file__:
+        return "", None
+    return name, (frame.f_code.co_filename, frame.f_lineno)

@@ -314,7 +314,7 @@ def _counts(tally: Part) -> bool:
 
 def _kind(tally: Part) -> str:
     if tally["requests"]:
-        return "persistent" if tally["name"] in ("start", "Start", "Startall") else "request"
+        return "persistent" if tally["name"].endswith("_init") else "request"
     return "message" if tally["ends"] is not None else "collective"
 
 

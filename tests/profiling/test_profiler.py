@@ -109,6 +109,22 @@ def test_names_of_mpi_are_kept(tmp_path: Path) -> None:
     assert {"Allreduce", "allgather"} <= names
 
 
+def test_calls_that_are_prepared_or_made_by_ringcast_have_the_places_of_the_program(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        total = comm.allreduce_init(np.ones(3))
+        for _ in range(3):
+            total.start()
+            total.wait()
+        with ringcast.Pool(comm) as pool:
+            if comm.rank == 0:
+                assert [*pool.map(abs, [-1, 2])] == [1, 2]
+
+    report = profiled(work, 3, tmp_path)
+    assert site(report, "allreduce_init")["kind"] == "persistent"
+    assert site(report, "allreduce_init")["calls"] == 3
+    assert {one["file"] for one in report["sites"] if one["name"] in ("Pool", "allreduce_init")} == {__file__}
+
+
 def test_one_profile_at_a_time() -> None:
     with ringcast.profile() as profile:
         with pytest.raises(UsageError, match="a profile is under way already"), ringcast.profile():
