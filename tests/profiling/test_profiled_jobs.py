@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from ringcast.wire.flight import PROFILE
+from ringcast_launcher.run.profile import parts_in
 from support.fleets import Fleet
 from support.patience import patience
 from support.places import ROOT
@@ -102,3 +104,11 @@ def test_parts_come_from_other_hosts(hosts: Fleet) -> None:
     report = json.loads(file.read_text())
     assert [host["ranks"] for host in report["hosts"]] == [[0], [1]]
     assert report["sites"][0]["blame"][0][0] == 1
+
+
+def test_a_part_that_is_not_whole_is_missing(tmp_path: Path) -> None:
+    good = {"rank": 1}
+    (tmp_path / PROFILE.format(rank=0)).write_text('{"rank": 0')
+    (tmp_path / PROFILE.format(rank=1)).write_text(json.dumps(good))
+    (tmp_path / PROFILE.format(rank=2)).write_bytes(b"\xff")
+    assert list(parts_in(str(tmp_path), 4)) == [good]

@@ -19,7 +19,7 @@ def write_profile(job: Job, directory: str, end: JobReport) -> str:
     """Write the profile; return the text about it for standard error, or the profile itself."""
     from ringcast.profiling.report import report  # imports numpy, which few jobs need here
 
-    parts = list(_parts(directory, job.size))
+    parts = list(parts_in(directory, job.size))
     if not parts:
         return _line("there is no profile: no rank has called ringcast.init, or none has lived for a second after it")
     command = [os.fsencode(each).decode("utf-8", "replace") for each in ("ringcast-launch", *sys.argv[1:])]
@@ -32,12 +32,12 @@ def write_profile(job: Job, directory: str, end: JobReport) -> str:
         return _line(f"the profile was not written to {job.profile}: {error.strerror}")
 
 
-def _parts(directory: str, size: int) -> Iterator[dict[str, Any]]:
+def parts_in(directory: str, size: int) -> Iterator[dict[str, Any]]:
     """Yield the parts of the ranks that have written one."""
     for rank in range(size):
         try:
             yield json.loads(Path(directory, PROFILE.format(rank=rank)).read_bytes())
-        except OSError:
+        except (OSError, ValueError):  # it is not there, or not whole: the report says that it is missing
             continue
 
 
