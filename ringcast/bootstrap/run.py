@@ -151,8 +151,13 @@ def _run_threads(
         abort(endpoints, f"the calling thread was interrupted by {in_a_line(interruption)}")
         _running([thread for thread in threads if thread.is_alive()], time.monotonic() + GRACE)
         raise
+    cause = in_a_line(_first_cause(failures)[1]) if failures else ""
     if profile:
-        _write_profile(profile, parts, n, in_a_line(_first_cause(failures)[1]) if failures else "")
+        try:
+            _write_profile(profile, parts, n, cause)
+        except OSError:
+            if not failures:  # else the caller has to know of these
+                raise
     if failures:
         rank, error = _first_cause(failures)
         raise RunFailed(rank, in_a_line(error), text_of(error)) from error
@@ -222,7 +227,7 @@ def _run_processes(
         command = [sys.executable, "-P", "-m", "ringcast_launcher.for_program", str(last_words)]
         command += ["-n", str(n), "--json-report", str(report)]
         command += ["--timeout", str(timeout)] if timeout is not None else []
-        command += ["--profile", profile] if profile else []
+        command += [f"--profile={profile}"] if profile else []
         command += ["python", "-P", "-m", "ringcast.bootstrap.worker", name]
         tail: deque[str] = deque(maxlen=TAIL)
         with subprocess.Popen(

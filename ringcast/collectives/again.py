@@ -71,7 +71,7 @@ class Again:
         endpoint = group.endpoint
         if group.observe or group.on_stage or endpoint.predicted or (lanes := direct.free_lanes(endpoint)) is None:
             return None
-        if stage.granted and endpoint.profiler and endpoint.profiler.observes(site, stage.record, group.context):
+        if (profiler := endpoint.profiler) is not None and profiler.observes(site, stage, group.context):
             return None
         op = endpoint.protocol.next_call(
             lanes, group.context, stage.call, site, granted=stage.granted, align=self._align, after=after

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import get_native_id
 from typing import Any
 
@@ -32,8 +33,10 @@ FIRST, EVERY = 3, 64  # of a call with large messages: the first calls are obser
 ROUNDS = 512  # of a call that is observed, at most
 SAVE, SHARE = 1.0, 100.0  # seconds between two saves, at least, and in times of what a save takes
 STARTS = frozenset({"start", "Start", "Startall"})
-WAITS = frozenset({"wait", "wait_all", "wait_any", "wait_some", "test", "Wait", "Waitall", "Test"})
-_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WAITS = frozenset(
+    {"wait", "wait_all", "wait_any", "wait_some", "test", "Wait", "Waitall", "Waitany", "Waitsome", "Test"}
+)
+_HOME = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 class Tally:
@@ -55,7 +58,9 @@ class Tally:
         histogram: how many operations took 2**i to 2**(i+1) nanoseconds, by i.
         requests: how many of them were of requests.
         failed: how many have failed.
-        sent: bytes of data that this rank has sent while they were under way.
+        lost: time of operations in calls that block and have failed.
+        sent: bytes of data that this rank had sent when they ended, and that no operation before has counted.
+        owner: the profiler that counts here.
         traces: the rounds of observed calls, by the number of the operation.
         plan: of the operation, as `ringcast.collectives.stage` makes it.
         channels: counts of the messages sent and received on the same way, of a message to or from one rank.
@@ -71,8 +76,10 @@ class Tally:
         "failed",
         "histogram",
         "later",
+        "lost",
         "name",
         "number",
+        "owner",
         "plan",
         "python",
         "requests",
@@ -83,10 +90,11 @@ class Tally:
         "under_way",
     )
 
-    def __init__(self, number: int, site: Site, name: str, call: bytes, context: int) -> None:
+    def __init__(self, owner: Profiler, number: int, site: Site, name: str, call: bytes, context: int) -> None:
+        self.owner = owner
         self.number, self.site, self.name, self.call, self.context = number, site, name, call, context
         self.calls = self.later = self.requests = self.failed = self.sent = 0
-        self.blocking = self.under_way = self.awaited = self.python = 0.0
+        self.blocking = self.under_way = self.awaited = self.python = self.lost = 0.0
         self.slowest = 0.0, 0, 0.0
         self.histogram = [0] * BUCKETS
         self.traces: dict[int, list[Event]] = {}
@@ -120,24 +128,26 @@ class Profiler(Recorder):
         self._inside = 0.0  # time of the operations of that call
         self._tally: Tally | None = None  # of the last of them
         self._depth = 0  # of calls within calls
+        self._counted = self.sent[-1]  # of the bytes sent, those that some operation has counted
         self._save, self._due = save, self.start + SAVE
 
     def begin(self, op: Operation, call: bytes) -> None:
         super().begin(op, call)
         if op.site is NOWHERE:  # ringcast's own, as between the runs of a cluster
+            op.tally = None
             return
         key = op.site, call, op.context
         op.tally = self._of.get(key) or self._new(key)
-        op.counted = self.sent[-1]
 
     def done(self, op: Operation) -> float:
         now, began, tally = super().done(op), op.began, op.tally
-        if tally is None:  # it has begun before the profile
+        counted, self._counted = self._counted, self.sent[-1]
+        if tally is None or tally.owner is not self:  # it has begun before the profile
             return now
         seconds = now - began
         tally.calls += 1
         tally.later += op.number % STAGES != 0
-        tally.sent += self.sent[-1] - op.counted
+        tally.sent += self._counted - counted
         tally.histogram[int(seconds * 1e9).bit_length()] += 1
         if op.blocks:
             tally.blocking += seconds
@@ -171,9 +181,16 @@ class Profiler(Recorder):
 
     def failed(self, op: Operation, peers: tuple[int, ...] | None = None) -> None:
         super().failed(op, peers)
-        if op.tally is not None:
-            op.tally.failed += 1
-            self.moments.append((op.tally.number, op.number, 0, op.began, self._clock()))
+        tally, began, now = op.tally, op.began, self._clock()
+        if tally is None or tally.owner is not self:
+            return
+        tally.failed += 1
+        if op.blocks:
+            tally.lost += now - began
+            self._is_over(tally, began, now)
+        op.began = now  # nothing is counted twice
+        if len(self.moments) < self._room:
+            self.moments.append((tally.number, op.number, 0, began, now))
 
     def close(self) -> None:
         if not self.end:
@@ -193,7 +210,8 @@ class Profiler(Recorder):
         """Keep what was found so far; the next time is far enough away that it takes a small part of the time."""
         began = self._clock()
         if self._save is not None:
-            self._save(self)
+            with suppress(OSError):  # there is no room: the program goes on, and the report says what is missing
+                self._save(self)
         ended = self._clock()
         self._due = ended + max(SAVE, SHARE * (ended - began))
 
@@ -245,10 +263,12 @@ class Profiler(Recorder):
             return None
         return _Rounds(op.tally.traces, op.number)
 
-    def observes(self, site: Site, call: bytes, context: int) -> bool:
-        """Return whether the rounds of the next call of a site would be kept."""
-        tally = self._of.get((site, call, context))
-        return tally is None or _is_due(tally.calls)
+    def observes(self, site: Site, stage: Any, context: int) -> bool:
+        """Return whether the plan of the next call of a site, or its rounds, would be kept."""
+        tally = self._of.get((site, stage.record, context))
+        if tally is None:
+            return len(self.tallies) < TALLIES and site is not NOWHERE
+        return tally.plan is None or (stage.granted and _is_due(tally.calls))
 
     def _new(self, key: tuple[Site, bytes, int]) -> Tally:
         if len(self.tallies) >= TALLIES:
@@ -257,7 +277,7 @@ class Profiler(Recorder):
                 return others
             self._calls[NOWHERE, b""] = "", NOWHERE
         name, place = self._call_of_program(key[0], key[1][:32])
-        tally = Tally(len(self.tallies), place, name, *key[1:])
+        tally = Tally(self, len(self.tallies), place, name, *key[1:])
         tally.channels = self._ways(*key[1:])
         self.tallies.append(tally)
         self._of[key] = tally

@@ -109,7 +109,7 @@ def _tally(endpoint: Endpoint, tally: Tally, network: Network, drawn: set[int], 
     plan: StagePlan | None = tally.plan
     draws = plan is not None and tally.number in drawn and endpoint.rank == members[0]
     return {
-        "file": os.fsencode(file).decode("utf-8", "replace"),
+        "file": file.encode("utf-8", "replace").decode(),  # the program may give any text as the name of its code
         "line": line,
         "name": tally.name,
         "context": tally.context,
@@ -123,6 +123,7 @@ def _tally(endpoint: Endpoint, tally: Tally, network: Network, drawn: set[int], 
         "under_way": tally.under_way,
         "awaited": tally.awaited,
         "python": tally.python,
+        "lost": tally.lost,
         "slowest": tally.slowest,
         "histogram": [(i, count) for i, count in enumerate(tally.histogram) if count],
         "nbytes": 0 if plan is None else plan.nbytes,

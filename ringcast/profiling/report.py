@@ -187,13 +187,14 @@ class _Report:
         if tally["requests"]:
             waited = min(known, tally["awaited"])
             rest = {"late": waited, "awaited": tally["awaited"] - waited, "moving": tally["blocking"]}
-            return dict.fromkeys(PHASES, 0.0) | rest | {"python": tally["python"]}
+            return dict.fromkeys(PHASES, 0.0) | rest | {"python": tally["python"], "link": tally["lost"]}
         net = tally["blocking"] - known
         moving, combining = net, 0.0
         if site.observed > 0:
             moving = net * min(1.0, site.moving / site.observed)
             combining = min(net - moving, net * site.combining / site.observed)
-        rest = {"late": known, "moving": moving, "combining": combining, "link": net - moving - combining}
+        link = net - moving - combining + tally["lost"]
+        rest = {"late": known, "moving": moving, "combining": combining, "link": link}
         return dict.fromkeys(PHASES, 0.0) | rest | {"python": tally["python"]}
 
     def _site(self, key: Key) -> dict[str, Any]:

@@ -57,6 +57,7 @@ def simulated(
         "under_way": 0.0,
         "awaited": 0.0,
         "python": 0.0,
+        "lost": 0.0,
         "nbytes": nbytes,
         "predicted": predict(collective, algorithm, params, nbytes, network),
     }

@@ -136,7 +136,6 @@ class Operation:
         "call",
         "concurrent",
         "context",
-        "counted",
         "error",
         "fingerprint",
         "granted",
@@ -179,8 +178,7 @@ class Operation:
         self.record = 0  # where the flight recorder has it; 0 nowhere
         self.began = 0.0  # when the recorder has noted that
         self.blocks = True  # its caller has nothing to do until it is done
-        self.tally: Any = None  # where a profiler counts it, if there is one …
-        self.counted = 0  # … and how many bytes this rank had sent when it began
+        self.tally: Any = None  # where a profiler counts it, if there is one
         self.round: int | None = None
         self.rounds: int | None = None  # of the whole schedule, once that is known
         self.error: BaseException | None = None

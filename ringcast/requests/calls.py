@@ -100,16 +100,19 @@ class Calls(Caller):
         endpoint = self._group.endpoint
         if endpoint.requests:
             check_buffers(endpoint, OpenCall(operation, site, steps, self._group.context))
-        if (profiler := endpoint.profiler) is not None:
-            profiler.enter()
+        profiler = endpoint.profiler
         try:
+            if profiler is not None:
+                with endpoint.gate:  # threads take turns
+                    profiler.enter()
             return drive(endpoint, steps, timeout, site)
         except FAILURES as error:
             self._raised(error, operation, site)
             raise
         finally:
             if profiler is not None:
-                profiler.leave()
+                with endpoint.gate:
+                    profiler.leave()
 
     def _begin(self, operation: str, make: Callable[[], Steps[Result]], site: Site) -> Request[Result]:
         """Begin the call of this name, and return a request for its result; `make` returns its steps."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from ringcast.engine import profiler as recording
 from ringcast.engine.profiler import Profiler, ends_of
 from ringcast.engine.recorder import Recorder, encoded
 from ringcast.errors import RunFailed, UsageError
+from ringcast.profiling.attach import attach, detach
 from ringcast.profiling.files import read
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
@@ -195,3 +198,86 @@ def test_a_cluster_shows_a_profile() -> None:
         assert "<iframe" in profile._repr_html_()
         assert "allreduce" in str(profile)
         json.dumps(profile.report)
+
+
+def test_bytes_of_requests_at_once_count_once(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        for request in [comm.iallreduce(np.ones(100_000)) for _ in range(4)]:
+            request.wait()
+        if comm.rank == 0:
+            for _ in range(5):
+                comm.send(np.ones(10), 1)
+        elif comm.rank == 1:
+            for _ in range(5):
+                comm.recv(0)
+
+    report = profiled(work, 2, tmp_path)
+    sent = sum(nbytes for *_, nbytes in report["bytes"])
+    assert sum(one["bytes_out"] for one in report["sites"]) <= sent
+    assert site(report, "iallreduce")["bytes_out"] >= 4 * 2 * 800_000
+    assert site(report, "send")["bytes_out"] >= 5 * 80
+
+
+def test_the_time_of_a_failed_call_is_a_wait(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def work(comm: Communicator) -> None:
+        comm.barrier()
+        if comm.rank == 1:
+            over.wait()
+            return
+        try:
+            comm.recv(1, timeout=0.3)
+        finally:
+            over.set()
+
+    with pytest.raises(RunFailed):
+        ringcast.run(work, 2, backend="threads", profile=str(tmp_path / "p.json"))
+    report = read(tmp_path / "p.json")
+    assert site(report, "recv")["failed"] == 1
+    assert report["ranks"][0]["link"] >= 0.3
+    assert report["ranks"][0]["python"] < 0.1 * report["ranks"][0]["link"]
+
+
+def test_requests_of_an_earlier_profile_are_none_of_a_later_one() -> None:
+    comm = ringcast.init()
+    with ringcast.profile():
+        comm.barrier()
+        request = comm.irecv(0)
+    with ringcast.profile() as profile:
+        comm.send(np.ones(3), 0)
+        request.wait()
+    assert profile.report is not None
+    assert [one["name"] for one in profile.report["sites"]] == ["send"]
+
+
+def test_a_profile_begun_later_has_members_and_plans_of_calls_made_before(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        odd = comm.split(comm.rank % 2)
+        for i in range(10):
+            if i == 5:
+                attach(group_of(comm))
+            odd.allreduce(np.ones(3))
+        part = detach(group_of(comm))
+        (tally,) = part["tallies"]
+        assert part["contexts"][str(tally["context"])] == [comm.rank % 2, comm.rank % 2 + 2]
+        assert tally["predicted"] is not None
+
+    ringcast.run(work, 4, backend="threads")
+
+
+def test_no_room_for_a_part_ends_no_program() -> None:
+    def full(_: Profiler) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    profiler = Profiler(Recorder(0, 1), 1, lambda: 0.0, full)
+    profiler.save()
+    profiler.close()
+
+
+def test_code_of_any_name_is_a_call_site() -> None:
+    code = compile("comm.allreduce(1)", "\ud800\udcff.py", "exec")
+    with ringcast.profile() as profile:
+        exec(code, {"comm": ringcast.init()})
+    assert profile.report is not None
+    assert [one["file"] for one in profile.report["sites"]] == ["??.py"]
