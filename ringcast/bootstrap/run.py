@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 import pickle
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def run(
     *,
     backend: str = "processes",
     timeout: float | None = None,
-    profile: str = "",
+    profile: str | os.PathLike[str] = "",
 ) -> list[Returned]: ...
 @overload
 def run(
@@ -55,7 +56,7 @@ def run(
     args: Sequence[Any],
     backend: str = "processes",
     timeout: float | None = None,
-    profile: str = "",
+    profile: str | os.PathLike[str] = "",
 ) -> list[Returned]: ...
 def run(
     fn: Callable[..., Any],
@@ -64,7 +65,7 @@ def run(
     args: Sequence[Any] = (),
     backend: str = "processes",
     timeout: float | None = None,
-    profile: str = "",
+    profile: str | os.PathLike[str] = "",
 ) -> list[Any]:
     """Call `fn(comm, *args)` on n ranks of this machine and return their results, by rank.
 
@@ -101,7 +102,7 @@ def run(
     n = operator.index(n)
     if n < 1:
         raise ValueError(f"n={n}: expected 1 rank or more")
-    until = deadline(timeout)
+    until, profile = deadline(timeout), os.fspath(profile)
     if profile:
         from ringcast.bootstrap.profile import check  # few runs are profiled
 

@@ -137,7 +137,7 @@ class Profiler(Recorder):
             op.tally = None
             return
         key = op.site, call, op.context
-        op.tally = self._of.get(key) or self._new(key)
+        op.tally = self._tally = self._of.get(key) or self._new(key)
 
     def done(self, op: Operation) -> float:
         now, began, tally = super().done(op), op.began, op.tally
@@ -201,7 +201,7 @@ class Profiler(Recorder):
     def plain(self) -> Recorder:
         """End the profile; return a recorder that goes on with the same memory."""
         self.end = self._clock()
-        self.outside = self.outside_until(self.end)
+        self.outside, self._left = self.outside_until(self.end), self.end
         recorder = Recorder.__new__(Recorder)
         recorder._memory, recorder._last, recorder.sent = self._memory, self._last, self.sent
         return recorder

@@ -150,12 +150,22 @@ class Request(Generic[Returned]):
                     )
                 if endpoint.requests:
                     check_buffers(endpoint, call, stays=True)
-                task = (start and start(call)) or begin(endpoint, call.steps, call.site)
+                task = self._begun(call, start)
                 endpoint.requests[id(task)] = call
                 self._task, self._call = task, call
         except BaseException as error:
             caller._raised(error, call.operation, call.site)
             raise
+
+    def _begun(self, call: OpenCall, start: Start | None) -> Task[Returned]:
+        endpoint = self._caller._group.endpoint
+        if (profiler := endpoint.profiler) is None:
+            return (start and start(call)) or begin(endpoint, call.steps, call.site)
+        profiler.enter()
+        try:
+            return (start and start(call)) or begin(endpoint, call.steps, call.site)
+        finally:
+            profiler.leave()
 
     def _usable(self, operation: str, timeout: float | None = None) -> tuple[Task[Returned], float | None]:
         """Return the call under way, and how long it may take."""

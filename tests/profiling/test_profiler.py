@@ -182,7 +182,9 @@ def test_a_failed_run_has_a_profile(tmp_path: Path) -> None:
         assert report["missing"] == []
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "ringcast profile 0"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '{"format": "ringcast profile 0"}', '{"format": "ringcast profile 1"}']
+)
 def test_a_file_that_is_no_profile_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(ValueError, match="expected"):
@@ -281,3 +283,22 @@ def test_code_of_any_name_is_a_call_site() -> None:
         exec(code, {"comm": ringcast.init()})
     assert profile.report is not None
     assert [one["file"] for one in profile.report["sites"]] == ["??.py"]
+
+
+def test_a_block_without_a_call_is_all_outside() -> None:
+    with ringcast.profile() as profile:
+        sum(range(100_000))
+    assert profile.report is not None
+    (rank,) = profile.report["ranks"]
+    assert rank["program"] == pytest.approx(rank["span"])
+
+
+def test_the_beginning_of_a_request_is_none_of_the_program(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        for _ in range(300):
+            comm.iallreduce(np.ones(3)).wait()
+
+    ringcast.run(work, 1, backend="threads", profile=tmp_path / "p.json")
+    found = site(read(tmp_path / "p.json"), "iallreduce")
+    assert found["python"] > 0
+    assert found["python"] == pytest.approx(found["time"], rel=0.5)
