@@ -46,6 +46,6 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         report = json.loads(Path(path).read_bytes())
     except ValueError:
         raise ValueError(f"{path}: expected the JSON of a profile (--profile FILE.json)") from None
-    if not isinstance(report, dict) or report.get("format") != FORMAT or "summary" not in report:
+    if not isinstance(report, dict) or report.get("format") != FORMAT or "sites" not in report:
         raise ValueError(f"{path}: expected a profile of the format {FORMAT!r} (--profile FILE.json)")
     return report
