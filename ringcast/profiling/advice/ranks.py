@@ -65,11 +65,16 @@ def _pairs(report: Report) -> Iterator[tuple[Site, Site]]:
         if first["collective"] not in JOINED:
             continue
         for second in seconds_:
-            few, many = sorted((first["calls"], second["calls"]))
+            few, many = sorted((_calls(first), _calls(second)))
             same = all(first[fact] == second[fact] for fact in ("context", "root", "file"))
             if same and few >= FEW and few >= ALIKE * many:
                 yield first, second
                 break
+
+
+def _calls(site: Site) -> int:
+    """Return how many calls the rank with the fewest has made: a receiver of a bcast may count one in two parts."""
+    return min(int(calls) for _, calls, _, _ in site["by_rank"])
 
 
 def sender_of_most(report: Report) -> Iterator[Advice]:
