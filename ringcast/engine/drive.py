@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from math import inf
 from typing import Any
 
@@ -68,6 +68,23 @@ def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None
         if endpoint.transport.unsent and task.error is None:  # an error is raised at once
             endpoint.deliver(until)
     return task.result
+
+
+def begun(
+    endpoint: Endpoint, steps: Steps[Result], site: Site, start: Callable[[Any], Task[Any] | None] | None, call: Any
+) -> Task[Any]:
+    """Begin a call that is waited for later, and return it: by `start`, where that can begin it, else by its steps.
+
+    Raises:
+        BaseException: see `begin`.
+    """
+    if (profiler := endpoint.profiler) is None:
+        return (start and start(call)) or begin(endpoint, steps, site)
+    profiler.enter()
+    try:
+        return (start and start(call)) or begin(endpoint, steps, site)
+    finally:
+        profiler.leave()
 
 
 def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None = None, *, every: bool = True) -> None:

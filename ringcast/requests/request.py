@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from ringcast._util.safe_text import safe_text
-from ringcast.engine.drive import wait
+from ringcast.engine.drive import begun, wait
 from ringcast.engine.execute import Result
 from ringcast.engine.open_call import OpenCall
 from ringcast.engine.predicted import is_done
-from ringcast.engine.task import Task, begin
+from ringcast.engine.task import Task
 from ringcast.errors import FAILURES, UsageError
 from ringcast.requests.buffers import check_buffers
 from ringcast.requests.caller import Caller
@@ -138,7 +138,7 @@ class Request(Generic[Returned]):
 
         Raises:
             UsageError: a call of this request is under way; or see `check_buffers`.
-            BaseException: see `begin`.
+            BaseException: see `begun`.
         """
         caller = self._caller
         endpoint = caller._group.endpoint
@@ -150,22 +150,12 @@ class Request(Generic[Returned]):
                     )
                 if endpoint.requests:
                     check_buffers(endpoint, call, stays=True)
-                task = self._begun(call, start)
+                task = begun(endpoint, call.steps, call.site, start, call)
                 endpoint.requests[id(task)] = call
                 self._task, self._call = task, call
         except BaseException as error:
             caller._raised(error, call.operation, call.site)
             raise
-
-    def _begun(self, call: OpenCall, start: Start | None) -> Task[Returned]:
-        endpoint = self._caller._group.endpoint
-        if (profiler := endpoint.profiler) is None:
-            return (start and start(call)) or begin(endpoint, call.steps, call.site)
-        profiler.enter()
-        try:
-            return (start and start(call)) or begin(endpoint, call.steps, call.site)
-        finally:
-            profiler.leave()
 
     def _usable(self, operation: str, timeout: float | None = None) -> tuple[Task[Returned], float | None]:
         """Return the call under way, and how long it may take."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from ringcast._util.safe_text import is_a
-from ringcast.engine.drive import wait
+from ringcast.engine.drive import begun, wait
 from ringcast.engine.execute import Steps
 from ringcast.engine.predicted import is_done
-from ringcast.engine.task import Task, begin
+from ringcast.engine.task import Task
 from ringcast.errors import FAILURES, RingcastError
 from ringcast.mpi.base.exceptions import Exception, translated
 from ringcast.mpi.base.failing import Outcome, fail
@@ -64,7 +64,7 @@ class Pending:
             enter(caller, self.operation)
             endpoint = caller._group.endpoint
             with endpoint.gate:
-                self._task = (self._start and self._start(steps)) or begin(endpoint, steps, self.site)
+                self._task = begun(endpoint, steps, self.site, self._start, steps)
         except RingcastError as error:
             self.fail(self._translated(error), error)
         except Exception as error:  # MPI's own: the error handler of the communicator acts on it
