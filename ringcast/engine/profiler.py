@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from threading import get_native_id
 from typing import Any
 
@@ -142,8 +143,9 @@ class Profiler(Recorder):
     def done(self, op: Operation) -> float:
         now, began, tally = super().done(op), op.began, op.tally
         counted, self._counted = self._counted, self.sent[-1]
-        if tally is None or tally.owner is not self:  # it has begun before the profile
+        if tally is None or tally.owner is not self or began == inf:  # begun before the profile, or counted already
             return now
+        op.began = inf
         seconds = now - began
         tally.calls += 1
         tally.later += op.number % STAGES != 0

@@ -60,6 +60,18 @@ def test_the_times_of_a_rank_add_up_to_its_life(size: int, backend: str, tmp_pat
     assert site(report, "iallreduce")["kind"] == "request"
 
 
+@pytest.mark.parametrize("count", [3, 1000, 200_000])
+def test_a_call_of_two_stages_counts_once(count: int, tmp_path: Path) -> None:
+    """The receivers learn from the first stage what comes in the second."""
+
+    def work(comm: Communicator) -> None:
+        for _ in range(30):
+            comm.bcast(np.ones(count) if comm.rank == 0 else None)
+
+    report = profiled(work, 3, tmp_path, "processes")
+    assert [calls for _, calls, *_ in site(report, "bcast")["by_rank"]] == [30] * 3
+
+
 def test_bytes_are_known_by_their_ends(tmp_path: Path) -> None:
     def work(comm: Communicator) -> None:
         if comm.rank == 0:
