@@ -25,7 +25,7 @@ from ringcast.wire.call import NOWHERE, Site
 from ringcast.wire.flight import CALL
 from ringcast.wire.header import STAGES, call_of
 
-MOMENTS = 1 << 20  # that all ranks together keep
+MOMENTS = 1 << 18  # that all ranks together keep
 MOST_MOMENTS, FEWEST_MOMENTS = 1 << 14, 1 << 7  # of a rank
 TALLIES = 4096  # call sites with different arguments; further ones share a tally
 CHANNELS = 4096  # pairs of a rank and a tag whose messages are counted

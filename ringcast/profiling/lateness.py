@@ -68,12 +68,17 @@ def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iter
             else:
                 continue
             if key not in calls:
-                members = part["contexts"][str(tally["context"])]
+                members = members_of(part, tally["context"])
                 root = tally["root"]
                 sources = known.get(_arguments(tally))
                 calls[key] = Call(tally["collective"], None if root is None else members[root], members, [], sources)
             calls[key].moments.append(moment)
     yield from calls.values()
+
+
+def members_of(part: Mapping[str, Any], context: int) -> Sequence[int]:
+    """Return the ranks in the job of a communicator, by their rank there."""
+    return part["contexts"].get(str(context)) or range(part["size"])
 
 
 def _arguments(tally: Mapping[str, Any]) -> tuple[object, ...]:
@@ -87,7 +92,7 @@ def _known_sources(parts: Sequence[Mapping[str, Any]]) -> dict[tuple[object, ...
     for part in parts:
         for tally in part["tallies"]:
             if tally["messages"] and tally["collective"] in FROM_ROOT | TO_ROOT:
-                members = part["contexts"][str(tally["context"])]
+                members = members_of(part, tally["context"])
                 found[_arguments(tally)] = _sources(tally["messages"], members)
     return found
 
@@ -110,7 +115,7 @@ def _tags(parts: Sequence[Mapping[str, Any]]) -> dict[Way, str]:
     for part in parts:
         for tally in part["tallies"]:
             dest, source, tag = tally["ends"] or ("", "", "")
-            context, members = tally["context"], part["contexts"][str(tally["context"])]
+            context, members = tally["context"], members_of(part, tally["context"])
             if dest.isdigit():
                 sent[context, part["rank"], members[int(dest)]].add(tag)
             if source.isdigit():
@@ -124,7 +129,7 @@ def _message(
     """Return the key by which the two ends of a message find each other; of others, one of its own."""
     (sent, received), (dest, source, tag) = counts, tally["ends"]
     context, rank = tally["context"], part["rank"]
-    members = part["contexts"][str(context)]
+    members = members_of(part, context)
     if source.isdigit() and received % stride == 0:
         way = context, members[int(source)], rank
         if tag or way in tags:

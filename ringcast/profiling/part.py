@@ -67,8 +67,9 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         "protocol": build(),
         "network": {name: getattr(network, name) for name in ("alpha", "beta", "gamma")},
         **machine(),
-        "sent": [int(each) for each in profiler.sent[:-1]],
-        "contexts": {str(context): [*members] for context, members in contexts.items()},
+        "sent": [(rank, int(nbytes)) for rank, nbytes in enumerate(profiler.sent[:-1]) if nbytes],
+        # The world has many members, and is the same in all parts.
+        "contexts": {str(number): [*members] for number, members in contexts.items() if members is not everyone},
         "tallies": [_tally(endpoint, tally, network, drawn, contexts[tally.context]) for tally in profiler.tallies],
         "moments": profiler.moments,
         "traces": _traces(order),

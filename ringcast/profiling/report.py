@@ -28,6 +28,7 @@ LEAST_LATE, LATE_SHARE = 50e-6, 0.1  # seconds, and share of a call, from which 
 RATED = 64 << 10  # bytes of a message from which its rate is known
 MEASURED = 8000  # rounds of an observed call that are kept, of the first ranks
 NETS = 4096  # calls of a site of which the time without lateness is kept
+TRANSFERS = frozenset({"bcast_file", "read_file", "read_rows", "fetch"})
 PHASES = ("late", "moving", "link", "combining", "python", "awaited")
 
 Part = Mapping[str, Any]
@@ -77,7 +78,12 @@ class _Report:
         self.tallies: dict[tuple[int, int], _Tally] = defaultdict(_Tally)
         self.tally_of = {(p["rank"], i): tally for p in parts for i, tally in enumerate(p["tallies"])}
         contexts = chain.from_iterable(part["contexts"].items() for part in reversed(parts))
-        self.members = {int(context): members for context, members in contexts}
+        used = {tally["context"] for part in parts for tally in part["tallies"]}
+        self.members: dict[int, Sequence[int]] = {context: [*range(size)] for context in sorted(used)}
+        self.members |= {int(context): members for context, members in contexts}
+        self.received: Counter[int] = Counter()
+        for part in parts:
+            self.received.update(dict(part["sent"]))
         self.rates: dict[tuple[int, int], list[float]] = defaultdict(list)
         self.events: list[tuple[int, Key, float, float, float | None]] = []
         for (rank, number), tally in self.tally_of.items():
@@ -110,7 +116,7 @@ class _Report:
             "ranks": ranks,
             "sites": sites,
             "contexts": {str(context): members for context, members in self.members.items()},
-            "bytes": [(p["rank"], to, n) for p in parts for to, n in enumerate(p["sent"]) if n],
+            "bytes": [(part["rank"], to, nbytes) for part in parts for to, nbytes in part["sent"]],
             "rates": [(*pair, median(rates)) for pair, rates in sorted(self.rates.items())],
             "timeline": {"stride": self.every * max(part["stride"] for part in parts), "events": self._timeline(sites)},
         }
@@ -265,8 +271,8 @@ class _Report:
             **sums,
             "hidden": hidden,
             "blamed": 0.0,
-            "sent": sum(part["sent"]),
-            "received": sum(other["sent"][rank] for other in self.parts),
+            "sent": sum(nbytes for _, nbytes in part["sent"]),
+            "received": self.received[rank],
             "bound": part["bound"],
             "starved": part["starved"],
             "error": error,
@@ -316,6 +322,8 @@ def _counts(tally: Part) -> bool:
 def _kind(tally: Part) -> str:
     if tally["requests"]:
         return "persistent" if tally["name"].endswith("_init") else "request"
+    if tally["name"] in TRANSFERS:
+        return "transfer"
     return "message" if tally["ends"] is not None else "collective"
 
 

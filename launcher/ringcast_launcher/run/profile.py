@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ringcast._util.safe_text import escaped
+from ringcast.wire.error_text import in_a_line
 from ringcast.wire.flight import PROFILE
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.plan.job import STREAM, Job
@@ -25,11 +26,12 @@ def write_profile(job: Job, directory: str, end: JobReport) -> str:
     command = [os.fsencode(each).decode("utf-8", "replace") for each in ("ringcast-launch", *sys.argv[1:])]
     errors = {rank.rank: rank.fate.error for rank in end.ranks if rank.fate.error}
     failure = end.last_words().splitlines()[-1].removeprefix(_line("").rstrip("\n")) if end.last_words() else ""
-    made = report(parts, job.size, command=command, failure=failure, errors=errors)
     try:
-        return _written(job.profile, made)
+        return _written(job.profile, report(parts, job.size, command=command, failure=failure, errors=errors))
     except OSError as error:
         return _line(f"the profile was not written to {job.profile}: {error.strerror}")
+    except Exception as error:  # it must not hide how the job has ended
+        return _line(f"the profile was not made: {in_a_line(error)}; please report this")
 
 
 def parts_in(directory: str, size: int) -> Iterator[dict[str, Any]]:
