@@ -35,7 +35,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         before = read(options.before)
         after = None if options.after is None else read(options.after)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        return refuse(_COMMAND, f"{error.filename}: {error.strerror}")
+    except ValueError as error:
         return refuse(_COMMAND, str(error))
     if after is None:
         print(json.dumps(before) if options.json else table(before), end="\n" if options.json else "")

@@ -29,7 +29,7 @@ MOMENTS = 1 << 18  # that all ranks together keep
 MOST_MOMENTS, FEWEST_MOMENTS = 1 << 14, 1 << 7  # of a rank
 TALLIES = 4096  # call sites with different arguments; further ones share a tally
 CHANNELS = 4096  # pairs of a rank and a tag whose messages are counted
-BUCKETS = 64  # of a histogram: times of 2**i to 2**(i+1) nanoseconds
+BUCKETS = 64  # of a histogram: times of 2**(i-1) to 2**i nanoseconds
 FIRST, EVERY = 3, 64  # of a call with large messages: the first calls are observed, and then every 64th
 ROUNDS = 512  # of a call that is observed, at most
 SAVE, SHARE = 1.0, 100.0  # seconds between two saves, at least, and in times of what a save takes
@@ -56,7 +56,7 @@ class Tally:
         awaited: of this, the time in which the program waited for them.
         python: time in blocking calls beside their operations.
         slowest: (time, number of the call, when it began) of the slowest operation.
-        histogram: how many operations took 2**i to 2**(i+1) nanoseconds, by i.
+        histogram: how many operations took 2**(i-1) to 2**i nanoseconds, by i.
         requests: how many of them were of requests.
         failed: how many have failed.
         lost: time of operations in calls that block and have failed.

@@ -18,7 +18,8 @@ def attach(group: Group, save: Callable[[Part], None] | None = None) -> None:
     """
     endpoint = group.endpoint
     if endpoint.profiler is not None:
-        raise UsageError(f"rank {endpoint.rank}: a profile is under way already: only one at a time is recorded")
+        why = "a profile is under way already, of the whole job (--profile) or of another block"
+        raise UsageError(f"rank {endpoint.rank}: {why}: only one at a time is recorded")
     keep = None if save is None else lambda profiler: save(part_of(endpoint, profiler, group.network))
     endpoint.profiler = Profiler(endpoint.recorder, endpoint.size, endpoint.transport.clock, keep)
     endpoint.recorder = endpoint.profiler

@@ -223,6 +223,7 @@ class _Report:
         sampled = site.sampled // max(1, len(per_rank))
         blame = [(rank, min(site.blamed[rank], sampled), seconds * scale) for rank, seconds in site.cost.items()]
         calls = max(int(mine[0]) for mine in per_rank.values())
+        slowest = max(tally["slowest"][0] for tally in tallies)
         return {
             "id": 0,
             "file": file,
@@ -240,8 +241,8 @@ class _Report:
             **sums,
             "counting": sum(sum(each.values()) - each["late"] for _, tally, each in phases if _counts(tally)),
             "hidden": sum(max(0.0, t["under_way"] - t["awaited"]) for t in tallies),
-            "median": _middle(histogram),
-            "slowest": max(tally["slowest"][0] for tally in tallies),
+            "median": min(_middle(histogram), slowest),
+            "slowest": slowest,
             "net": median(site.net) if site.net else None,
             "predicted": main["predicted"],
             "histogram": [(2**i / 2e9, count) for i, count in sorted(histogram.items())],

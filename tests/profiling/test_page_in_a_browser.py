@@ -95,7 +95,13 @@ def test_much_may_be_unknown(tab: Page, tmp_path: Path, profile: dict[str, Any])
     assert tab.complaints() == []
     assert len(tab.texts("h2")) == 6
     text = tab.run("document.body.innerText")
-    assert [word for word in ("undefined", "null", "NaN", "Infinity", "[object") if word in text] == []
+    assert [word for word in ("undefined", "null", "NaN", "Infinity", "[object", ":0") if word in text] == []
+
+
+def test_a_simulated_call_has_a_title_and_no_line(tab: Page, tmp_path: Path) -> None:
+    show(tab, tmp_path, UNKNOWN | {"command": ["ringcast", "simulate", "cp"]})
+    assert tab.texts("h1") == ["A simulated cp"]
+    assert tab.texts(".place") == ["", ""]
 
 
 def test_a_communicator_is_named_by_its_ranks(tab: Page, tmp_path: Path) -> None:

@@ -75,9 +75,8 @@ def pickled_objects(report: Report) -> Iterator[Advice]:
             continue
         cost = net_time(site)
         text = f"Calls of {place(site)} send Python objects, which are pickled, and made again on each rank that gets "
-        text += (
-            f"them. This takes {seconds(cost)} in {site['calls']} calls, {readable(round(bytes_of_a_call(site)))} each."
-        )
+        text += f"them. {site['calls']:,} calls, {readable(round(bytes_of_a_call(site)))} each, take {seconds(cost)} "
+        text += "without waiting for late ranks."
         do = "Give numpy arrays, whose bytes travel as they are: many objects of one kind fit into one array, or one "
         do += "for each field."
         yield Advice("objects", text, do, cost, site["id"])

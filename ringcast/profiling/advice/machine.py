@@ -55,7 +55,7 @@ def shared_processors(report: Report) -> Iterator[Advice]:
             f"{ranks_in_words(numbers).capitalize()} waited {seconds(cost)} for a processor, though there are enough "
         )
         text += "for all ranks: other programs run there, or ranks have several busy threads."
-        do = "Look with top for other programs; OMP_NUM_THREADS=1 makes numpy's libraries use one thread."
+        do = "Look with top for other programs, and for threads: with OMP_NUM_THREADS=1 numpy's libraries use one."
         yield Advice("processors", text, do, cost)
 
 

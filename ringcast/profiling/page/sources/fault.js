@@ -22,7 +22,9 @@ export function heading(profile) {
 
 export function title(profile) {
   const program = profile.command.find((word) => word.endsWith(".py"));
-  return program ?? "A job of ringcast";
+  if (program) return program;
+  const simulated = profile.command[0] === "ringcast" && profile.command[1] === "simulate";
+  return simulated ? `A simulated ${profile.sites[0]?.name ?? "call"}` : "A job of ringcast";
 }
 
 // `reveal` shows the row of a call or of a rank, before a link leads there.

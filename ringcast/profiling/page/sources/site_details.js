@@ -26,7 +26,7 @@ export function siteDetails(site, members, hue) {
 
 function facts(site, members) {
   const all = [
-    ["File", `${site.file}:${site.line}`],
+    ["File", site.file && `${site.file}:${site.line}`],
     ["Kind", site.kind],
     ["Collective", site.collective === site.name ? null : site.collective],
     ["Algorithm", site.algorithm && `${site.algorithm}, ${several(site.nblocks ?? 1, "block")}`],

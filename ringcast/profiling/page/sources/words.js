@@ -78,13 +78,14 @@ export function fileName(site) {
   return site.file.slice(site.file.lastIndexOf("/") + 1);
 }
 
-// The line of a call, as solver.py:41.
+// The line of a call, as solver.py:41; "" where it has none, as in a simulation.
 export function place(site) {
-  return `${fileName(site)}:${site.line}`;
+  return site.file && `${fileName(site)}:${site.line}`;
 }
 
 export function callName(site) {
-  return site ? `${site.name} at ${place(site)}` : "a call without a row";
+  if (!site) return "a call without a row";
+  return site.file ? `${site.name} at ${place(site)}` : site.name;
 }
 
 // Round numbers for an axis of `length`, at most about `most` of them.
