@@ -14,7 +14,7 @@ from ringcast.engine.recorder import Recorder, encoded, mapped
 from ringcast.monitoring.progress import ProgressSnapshot, draws, progress_snapshot
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
-from ringcast.wire.flight import FILE, KEPT, decode, image_size, rank_snapshot
+from ringcast.wire.flight import FILE, KEPT, SENT_AT, decode, image_size, rank_snapshot
 from ringcast.wire.header import STAGES
 from support.jobs import Job
 
@@ -48,7 +48,7 @@ def test_a_record_that_is_being_written_and_a_foreign_image_give_nothing() -> No
     assert seen is not None
     assert seen.entry is None
     assert rank_snapshot(bytes(image_size(2))) is None
-    assert rank_snapshot(bytes(image[: image_size(0) - 1])) is None
+    assert rank_snapshot(bytes(image[: SENT_AT - 1])) is None
 
 
 def test_ranks_in_operations_between_them_gone_and_not_yet_there(tmp_path: Path) -> None:
