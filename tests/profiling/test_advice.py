@@ -148,6 +148,7 @@ SOUND = {
     "requests of a program that does not compute": report(
         REQUESTS, ranks=changed(RANKS, (0, 1, 2, 3), program=0.2)
     ),
+    "small arrays in their announcement": report(site(collective="bcast", dtype="object", shape="()", predicted=None)),
     "few objects": report(site(dtype="object", time=0.4, late=0.1)),
     "more ranks than processors, which wait for messages": report(hosts=ONE_HOST),
     "a system that does not count": report(hosts=ONE_HOST, ranks=changed(RANKS, (0, 1, 2, 3), starved=None, bound=[])),

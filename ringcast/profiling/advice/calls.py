@@ -21,6 +21,7 @@ SMALL = 4096  # bytes that a rank sends in a call, below which its time does not
 GAP = 1.0  # of the time of a call: the time of the program before it, if calls follow each other at once
 HIDDEN = 0.2  # share of the time of requests beside the program, below which they are awaited too early
 COMPUTES = 0.1  # share of the time that a program must compute, for requests to have something to hide behind
+ANNOUNCED = frozenset({"bcast", "scatter", "scatterv", "alltoall", "alltoallv"})  # an object tells of arrays, too
 JOINABLE = frozenset({"allreduce", "reduce", "bcast", "allgather", "allgatherv", "gather", "gatherv", "alltoall"})
 
 
@@ -71,7 +72,7 @@ def _program_of_a_call(report: Report) -> float:
 def pickled_objects(report: Report) -> Iterator[Advice]:
     """Python objects are pickled and made again on every rank, where arrays travel as they are."""
     for site in report["sites"]:
-        if site["dtype"] != OBJECT or site["kind"] == "transfer":
+        if site["dtype"] != OBJECT or site["kind"] == "transfer" or site["collective"] in ANNOUNCED:
             continue
         cost = net_time(site)
         text = f"Calls of {place(site)} send Python objects, which are pickled, and made again on each rank that gets "
