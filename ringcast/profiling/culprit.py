@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import exp, lgamma, log
 from statistics import median
 from typing import Any
 
 OFTEN = 0.5  # share of the calls in which the rank is late, and of the time that others wait; and at least …
 BY_CHANCE = 1.5  # … times the share that each rank has by chance
 PASSED_ON = 0.25  # of that time, where ranks that wait make their neighbours wait: the rank computes longer than others
+RARE = 0.02  # chance from which on it is none
+LONG = 1.0  # seconds that others wait, which are worth a word even for one call
 LONGER = 1.5  # times the median of all ranks
 
 
@@ -22,7 +25,25 @@ def culprit(report: Mapping[str, Any], site: Mapping[str, Any]) -> tuple[int, in
     rank, calls, cost = site["blame"][0]
     often = max(OFTEN, BY_CHANCE / max(1, site["ranks"]))
     least = PASSED_ON if _computes_most(report, rank) else often
-    return (rank, calls, cost) if calls >= often * site["sampled"] and cost >= least * site["late"] else None
+    stands_out = calls >= often * site["sampled"] and cost >= least * site["late"]
+    surely = cost >= LONG or _chance(calls, site["sampled"], site["ranks"]) <= RARE
+    return (rank, calls, cost) if stands_out and surely else None
+
+
+def _chance(late: int, calls: int, ranks: int) -> float:
+    """Return about how likely it is that some rank is the last one in so many calls, if each is equally often.
+
+    >>> f"{_chance(4, 5, 2):.3f}"
+    '0.375'
+    """
+    if ranks < 2:
+        return 1.0
+    log_all, log_q, log_rest = lgamma(calls + 1), log(1 / ranks), log(1 - 1 / ranks)
+    tail = (
+        exp(log_all - lgamma(k + 1) - lgamma(calls - k + 1) + k * log_q + (calls - k) * log_rest)
+        for k in range(late, calls + 1)
+    )
+    return ranks * sum(tail)
 
 
 def _computes_most(report: Mapping[str, Any], rank: int) -> bool:

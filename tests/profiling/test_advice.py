@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ringcast.profiling.advice import RULES, advice
+from ringcast.profiling.culprit import culprit
 
 SIZE = 4
 SPAN = 10.0
@@ -172,3 +173,14 @@ def test_what_concerns_the_most_time_comes_first() -> None:
     assert [one["rule"] for one in found] == ["objects", "imbalance"]
     assert [one["site"] for one in found] == [1, 0]
     assert found[1]["rank"] == 3
+
+
+@pytest.mark.parametrize(("late", "calls", "named"), [(4, 5, False), (5, 5, False), (9, 12, False), (12, 12, True)])
+def test_a_rank_is_named_only_where_it_is_not_late_by_chance(late: int, calls: int, named: bool) -> None:
+    few = site(ranks=2, calls=calls, late=0.8, time=1.0, blame=[[0, late, 0.8]])
+    assert (culprit(report(few), few) is not None) is named
+
+
+def test_a_rank_for_which_others_wait_long_is_named_after_one_call() -> None:
+    one = site(calls=1, late=3.0, blame=[[0, 1, 3.0]])
+    assert culprit(report(one), one) == (0, 1, 3.0)

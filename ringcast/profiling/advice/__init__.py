@@ -32,10 +32,10 @@ __all__ = ["Advice", "advice"]
 
 
 def advice(report: Report) -> list[dict[str, Any]]:
-    """Return all advice, what concerns the most time first."""
+    """Return all advice: on call sites, then on the machine; in both the pieces that concern the most time first."""
     whole = sum(rank["span"] for rank in report["ranks"])
     found = [one for rule in RULES for one in rule(report) if one.seconds >= WORTH * whole]
-    found.sort(key=lambda one: -one.seconds)
+    found.sort(key=lambda one: (one.site is None, -one.seconds))
     return [
         {"rule": a.rule, "text": a.text, "do": a.do, "seconds": a.seconds, "site": a.site, "rank": a.rank}
         for a in found

@@ -100,7 +100,7 @@ def slow_links(report: Report) -> Iterator[Advice]:
 
 
 def _slow_host(rates: Mapping[tuple[str, str], float]) -> tuple[str, float, float] | None:
-    """Return the host whose rates are all slow, its median rate, and that of the links without it."""
+    """Return the host whose rates are all slow, its median rate, and the median rate of the links without it."""
     for host in dict.fromkeys(end for ends in rates for end in ends):
         mine = [rate for ends, rate in rates.items() if host in ends]
         others = [rate for ends, rate in rates.items() if host not in ends]

@@ -10,7 +10,8 @@ from ringcast.profiling.culprit import OFTEN, culprit
 from ringcast.profiling.lateness import FROM_ROOT
 from ringcast.profiling.words import place, seconds, share
 
-FEW = 4  # calls from which "in turn" means anything
+FEW = 4  # calls from which two sites may be of one loop
+TURNS = 20  # calls from which "in turn" means anything
 JOINED = {"gather": "allgather", "gatherv": "allgatherv", "reduce": "allreduce"}
 ALIKE = 0.8  # of two numbers of calls: the smaller one is so much of the larger one, if they are of one loop
 MOST = 0.6  # share of all bytes that one of four ranks or more sends, if it is a bottleneck
@@ -37,7 +38,9 @@ def uneven_calls(report: Report) -> Iterator[Advice]:
     if starved_share(report) > BUSY:
         return  # ranks are late by chance
     for site in blocking_collectives(report):
-        if site["sampled"] < FEW or site["late"] < OFTEN * site["time"] or culprit(report, site) is not None:
+        if site["sampled"] < TURNS or site["collective"] in FROM_ROOT:  # where it is the root that is late
+            continue
+        if site["late"] < OFTEN * site["time"] or culprit(report, site) is not None:
             continue
         text = f"In {place(site)} ranks wait {seconds(site['late'])} for late ones, "
         text += f"{share(site['late'], site['time'])} of the time of these calls, and another rank is late each time."
