@@ -2,9 +2,9 @@
 
 The first rank lists the files. Their contents follow each other in one stream, so that many small files take no longer
 than a large one. The stream is read in windows (`read_once.py`); while one is read, another thread writes the one
-before into part files (`destination.py`). A file that is there already, of the right size, is not read again; nor are
-the parts of other files that an earlier copy has left (`arrived.py`). A host that lacks these parts, or a file whose
-time of change is right, too, gets them from one that has them.
+before into part files (`destination.py`). A file that is there already, with the right size, is not read again. Parts
+that an earlier copy has left are not read again either (`arrived.py`): hosts that lack them get them from a host that
+has them, and so it is with whole files whose time of change is right.
 """
 
 from __future__ import annotations
