@@ -1,6 +1,6 @@
 """Picture the pages of docs/scripts/profile_gallery/, and print how long faulty and mended programs take.
 
-python docs/figures/make_profile_gallery.py           writes docs/figures/gallery/profile_*.png (needs chromium)
+python docs/figures/make_profile_gallery.py           writes docs/figures/profile/*.png (needs chromium)
 python docs/figures/make_profile_gallery.py --times   prints the medians of five runs of each, in turn
 
 Two of the programs run on emulated hosts, which need root.
@@ -55,7 +55,7 @@ def pictures(bed: Bed, folder: Path) -> None:
             page.resize(WIDTH, HEIGHT)
             page.theme("light")
             page.open(file)
-            page.picture(Path(__file__).with_name("gallery") / f"profile_{name}.png")
+            page.picture(Path(__file__).with_name("profile") / f"{name}.png")
             page.close()
 
 

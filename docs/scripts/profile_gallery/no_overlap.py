@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--mended", action="store_true")
     parser.add_argument("--width", type=int, default=300)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=1500)
     parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
     comm = ringcast.init()
@@ -26,12 +27,12 @@ def main() -> None:
         comm.progress_thread()
     chance = np.random.default_rng(comm.rank)
     weights = [chance.random((options.width, options.width)) for _ in range(options.layers)]
-    inputs = chance.random((options.width, options.width))
+    batch = chance.random((options.batch, options.width))
     total = 0.0
     for _ in range(options.steps):
         requests = []
         for layer in weights:
-            request = comm.iallreduce(layer @ inputs)
+            request = comm.iallreduce(batch.T @ (batch @ layer))
             if options.mended:
                 requests.append(request)
             else:
