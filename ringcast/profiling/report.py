@@ -93,6 +93,7 @@ class _Report:
         for number, call in enumerate(calls):
             self._count(call, shown=number % every == 0)
         self.every = every
+        self._add_slowest()
         self._observe()
 
     def made(self, command: Sequence[str], failure: str, errors: Mapping[int, str]) -> dict[str, Any]:
@@ -146,6 +147,19 @@ class _Report:
                 self.events.append((moment.rank, key, moment.began - self.zero, moment.ended - self.zero, ready))
         if worst is not None:
             self.sites[worst[2]].blamed[worst[1]] += 1
+
+    def _add_slowest(self) -> None:
+        """Add the slowest call of each site on each rank to the timeline, unless it is there already."""
+        shown = {(rank, began) for rank, _, began, _, _ in self.events}
+        for part, by in zip(self.parts, self.shift, strict=True):
+            slowest: dict[Key, tuple[float, float]] = {}
+            for tally in part["tallies"]:
+                seconds, _, began = tally["slowest"]
+                slowest[_key(tally)] = max(slowest.get(_key(tally), (0.0, 0.0)), (seconds, began))
+            for key, (seconds, began) in slowest.items():
+                start = began + by - self.zero
+                if seconds and (part["rank"], start) not in shown:
+                    self.events.append((part["rank"], key, start, start + seconds, None))
 
     def _observe(self) -> None:
         """Divide the time of the calls whose rounds were observed."""

@@ -105,3 +105,12 @@ def test_clocks_of_hosts_are_aligned_by_the_calls() -> None:
         ]
     assert shifts(parts)[:2] == [0.0, 0.0]
     assert shifts(parts)[2:] == pytest.approx([-1000.0] * 2, abs=0.035)
+
+
+def test_the_slowest_call_is_in_the_timeline_also_where_it_was_not_kept() -> None:
+    parts = parts_of(2, [([0.0, 0.1 if n == 2 else 0.0], total) for n in range(6)])
+    for part in parts:
+        part["moments"] = part["moments"][::2][:1]
+        part["stride"] = 2
+    events = report(parts, 2)["timeline"]["events"]
+    assert max(end - start for rank, _, start, end, _ in events if rank == 0) == pytest.approx(0.1, abs=0.01)
