@@ -21,9 +21,9 @@ pytestmark = pytest.mark.live
 SOURCES = {"ringcast": ROOT / "ringcast", "ringcast_launcher": ROOT / "launcher" / "ringcast_launcher"}
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
-# Bytes. The wheel had 1.18 MB when this was written (1.02 before reads from elsewhere and the compiled part), and a
-# feature adds some kB: a wheel over this limit has a file that belongs elsewhere, or the limit has to be raised.
-LARGEST = 1_300_000
+# Bytes. The wheel had 1.40 MB when this was written (1.18 before torch, Ray, pools and profiles), and a feature adds
+# some kB: a wheel over this limit has a file that belongs elsewhere, or the limit has to be raised.
+LARGEST = 1_500_000
 
 
 def run(*argv: str | Path, cwd: Path) -> str:
