@@ -121,6 +121,8 @@ def shares_memory(comm: Communicator) -> bool:
     return all(comm.allgather(near.issuperset(comm.members)))
 
 
-def memory(address: int, nbytes: int) -> Array:
-    """Return so many bytes at an address, for the time of a call."""
+def memory(address: int | None, nbytes: int) -> Array:
+    """Return so many bytes at an address, for the time of a call; of none LightGBM may give no address."""
+    if address is None or not nbytes:
+        return np.empty(0, np.uint8)
     return np.frombuffer(memoryview((c_char * nbytes).from_address(address)), np.uint8)
