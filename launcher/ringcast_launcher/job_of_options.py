@@ -25,7 +25,6 @@ from ringcast.wire.transport_kinds import IPC, KINDS, SHM, SOCKETS
 from ringcast_launcher.output import output
 from ringcast_launcher.plan import capacity, nested_launch, node_rendezvous, placement, slurm
 from ringcast_launcher.plan.job import (
-    PROFILES,
     STREAM,
     USAGE,
     Job,
@@ -280,9 +279,9 @@ def _profile_file(path: str) -> str:
     """Return the absolute path of the profile, or -; JobError if it cannot be written."""
     if path in ("", STREAM):
         return path
-    if not path.endswith(PROFILES):
-        raise JobError(f"--profile {path}: expected a file *.html or *.json, or - for standard error", USAGE)
-    if problem := output_files.reason_not(Path(path)):
+    from ringcast.profiling import files  # imports numpy, which few launchers need
+
+    if problem := files.reason_not(path):
         raise JobError(f"--profile {problem}", USAGE)
     return _absolute(path)
 

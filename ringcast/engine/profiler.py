@@ -130,7 +130,7 @@ class Profiler(Recorder):
         self._inside = 0.0  # time of the operations of that call
         self._tally: Tally | None = None  # of the last of them
         self._depth = 0  # of calls within calls
-        self._counted = self.sent[-1]  # of the bytes sent, those that some operation has counted
+        self._counted = self.sent[-1]  # bytes sent that operations have counted
         self._save, self._due = save, self.start + SAVE
 
     def begin(self, op: Operation, call: bytes) -> None:

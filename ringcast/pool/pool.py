@@ -305,7 +305,7 @@ class Pool(Executor):
         return [client.submit(content, items[at : at + chunksize], 0, many=True) for at in starts]
 
     def resize(self, workers: int | None = None, *, hosts: str | Sequence[str] | None = None) -> None:
-        """Let all tasks that have not begun, and those that come, run on other workers: on more or fewer, or elsewhere.
+        """Run all tasks that have not begun, and all later ones, on other workers: on more, on fewer, or elsewhere.
 
         The workers of before end when their tasks have ended; their memory is not taken over. New ones call the
         initializer, and get functions and arrays anew when tasks need them. A call waits until they are there.

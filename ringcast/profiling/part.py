@@ -31,7 +31,7 @@ from ringcast.version import __version__
 from ringcast.wire.flight import CALL, PROFILE
 
 FORMAT = "ringcast profile part 1"
-DRAWN = 24  # call sites of a communicator whose rounds are kept, those that took the most time
+DRAWN = 24  # call sites of a communicator whose rounds are kept: the ones that took the most time
 LARGEST = 100  # ranks of a communicator whose rounds are kept
 MOST_MESSAGES = 4000  # of one call
 TRACED = 64  # observed calls of a rank that are kept

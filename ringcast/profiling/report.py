@@ -27,7 +27,7 @@ EVENTS = 20_000  # in the timeline
 LEAST_LATE, LATE_SHARE = 50e-6, 0.1  # seconds, and share of a call, from which a rank counts as late in it
 RATED = 64 << 10  # bytes of a message from which its rate is known
 MEASURED = 8000  # rounds of an observed call that are kept, of the first ranks
-NETS = 4096  # calls of a site of which the time without lateness is kept
+NETS = 4096  # calls of a site whose time without lateness is kept
 TRANSFERS = frozenset({"bcast_file", "read_file", "read_rows", "fetch"})
 PHASES = ("late", "moving", "link", "combining", "python", "awaited")
 

@@ -83,7 +83,7 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     def split_group(
         self, ranks: Sequence[int], timeout: timedelta | None = None, *, group_name: str = "", **_: Any
     ) -> ProcessGroup | None:
-        """Return a group of some ranks, in this order, all of which call this; None if this rank is none of them.
+        """Return a group of some ranks, in this order; None if this rank is not one of them. Each of them calls this.
 
         `torch.distributed.split_group` refuses groups without an accelerator, and does not call this.
         """

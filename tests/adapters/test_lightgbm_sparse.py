@@ -17,7 +17,7 @@ LENGTHS = [[0], [1], [7, 8, 9], [0, 64, 0, 3], [1000, 1]]  # items of each block
 
 
 def blocks(items: int, itemsize: int, share: float) -> Array:
-    """Return random bytes of items, of which some are zero."""
+    """Return random bytes of items; some items are zero."""
     rng = np.random.default_rng([items, itemsize, int(100 * share)])
     data = rng.integers(0, 256, (items, itemsize), np.uint8)
     data[rng.random(items) >= share] = 0

@@ -25,7 +25,7 @@ ABS = packed_function(abs)
 
 
 class Crew:
-    """A master with one worker, which runs one task at a time when the test lets it; it keeps all that it is told."""
+    """A master with one worker, which runs one task at a time when the test lets it; it keeps all its messages."""
 
     def __init__(self) -> None:
         self.hosts = {1: "h0"}

@@ -81,7 +81,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "late root": ("imbalance", report(BCAST), "Rank 2 is late in 99 of 100 calls of bcast at solver.py:8"),
     "late in turn": ("uneven", report(IN_TURN), "another rank is late each time"),
     "rooted pair": ("root", report(GATHER, BCAST), "through rank 2, by gather at solver.py:7 and then bcast at"),
-    "rooted pair of which a receiver counts more": (
+    "rooted pair, a receiver counts more calls": (
         "root",
         report(GATHER, BCAST | {"calls": 190, "by_rank": [[0, 190, 1.0, 0.5], [2, 100, 1.0, 0.0]]}),
         "through rank 2, by gather at",

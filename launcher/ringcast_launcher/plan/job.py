@@ -26,8 +26,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 STALL = TIMING.stall  # seconds after which a silent rank that does nothing is stuck, where the user says nothing else
 DEBUGGER = "ringcast.bootstrap.debugger"
 USAGE, NOT_FOUND = 2, 127  # exit codes: a wrong argument; a program that is nowhere on PATH (as in a shell)
-PROFILES = (".html", ".json")  # how the names of profiles end …
-STREAM = "-"  # … or this in place of a file: standard error
+STREAM = "-"  # in place of a file for the profile: standard error
 
 
 class JobError(Exception):

@@ -60,7 +60,7 @@ def shared_processors(report: Report) -> Iterator[Advice]:
 
 
 def _crowded(ranks: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return ranks that are bound to the same processors, of which there are fewer than such ranks."""
+    """Return ranks that are bound to the same processors, where there are fewer processors than ranks."""
     same: dict[tuple[int, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for rank in ranks:
         same[tuple(rank["bound"])].append(rank)

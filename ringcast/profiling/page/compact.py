@@ -17,11 +17,11 @@ ROWS = 128  # ranks in the timeline
 TICKS = 50_000_000  # of a job: of an hour 72 microseconds, of a minute 1.2
 DIGITS = 6  # of times
 SITES = 400  # call sites
-DRAWN_SITES = 16  # those that take most time, whose rounds are drawn
+DRAWN_SITES = 16  # call sites whose rounds are drawn: the ones that take the most time
 DRAWN_RANKS = 64  # in a drawing of rounds
 DRAWN_MESSAGES = 1024  # in such a drawing
 NAMED_RANKS = 64  # of a call site one by one, and ranks for which it waited
-NAMING_SITES = 64  # those that take most time; of others fewer ranks are named
+NAMING_SITES = 64  # call sites that name many ranks: the ones that take the most time; others name fewer
 FEW_RANKS = 8
 CONTEXTS = 100  # communicators
 
