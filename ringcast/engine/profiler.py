@@ -56,6 +56,7 @@ class Tally:
         under_way: time of operations of requests, from their beginning to their end.
         awaited: of this, the time in which the program waited for them.
         python: time in blocking calls beside their operations.
+        before: time of the program since the operation before it, of any tally, had begun.
         slowest: (time, number of the call, when it began) of the slowest operation.
         histogram: how many operations took 2**(i-1) to 2**i nanoseconds, by i.
         requests: how many of them were of requests.
@@ -70,6 +71,7 @@ class Tally:
 
     __slots__ = (
         "awaited",
+        "before",
         "blocking",
         "call",
         "calls",
@@ -96,7 +98,7 @@ class Tally:
         self.owner = owner
         self.number, self.site, self.name, self.call, self.context = number, site, name, call, context
         self.calls = self.later = self.requests = self.failed = self.sent = 0
-        self.blocking = self.under_way = self.awaited = self.python = self.lost = 0.0
+        self.blocking = self.under_way = self.awaited = self.python = self.before = self.lost = 0.0
         self.slowest = 0.0, 0, 0.0
         self.histogram = [0] * BUCKETS
         self.traces: dict[int, list[Event]] = {}
@@ -128,6 +130,7 @@ class Profiler(Recorder):
         self._left = self.start  # when the program has left the last call
         self._entered = self.start  # when it has entered the call that it is in now
         self._inside = 0.0  # time of the operations of that call
+        self._charged = 0.0  # of `outside`: what tallies have as the time before them
         self._tally: Tally | None = None  # of the last of them
         self._depth = 0  # of calls within calls
         self._counted = self.sent[-1]  # bytes sent that operations have counted
@@ -179,12 +182,17 @@ class Profiler(Recorder):
         if not self._depth:  # a call that has nothing else in it
             self.outside += began - self._left
             self._left = now
+            self._charge(tally)
             return
         self._inside += now - began
         self._tally = tally
         if began < self._entered:  # the call had begun by prediction
             self.outside -= self._entered - began
             self._entered = began
+
+    def _charge(self, tally: Tally) -> None:
+        tally.before += self.outside - self._charged
+        self._charged = self.outside
 
     def failed(self, op: Operation, peers: tuple[int, ...] | None = None) -> None:
         super().failed(op, peers)
@@ -240,6 +248,7 @@ class Profiler(Recorder):
             self._left = self._clock()
             if self._tally is not None:
                 self._tally.python += max(0.0, self._left - self._entered - self._inside)
+                self._charge(self._tally)
 
     def enter_wait(self) -> float:
         """Take note that the program waits for requests; return the present time, for `leave_wait`."""

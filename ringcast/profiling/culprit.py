@@ -13,9 +13,19 @@ PASSED_ON = 0.25  # of that time, where ranks that wait make their neighbours wa
 RARE = 0.02  # chance from which on it is none
 LONG = 1.0  # seconds that others wait, which are worth a word even for one call
 LONGER = 1.5  # times the median of all ranks
+EXPLAINED = 0.5  # share of the time of a rank that waits, for which the late one was longer in the program
 
 
 def culprit(report: Mapping[str, Any], site: Mapping[str, Any]) -> tuple[int, int, float] | None:
+    """Return the rank that stands out, if it has been longer in the program than others before these calls.
+
+    A rank that has left the call before late, as its link is slow, is late in this one too, and not to blame.
+    """
+    found = most_often_late(report, site)
+    return found if found is not None and _explained(site, found[0], found[2]) else None
+
+
+def most_often_late(report: Mapping[str, Any], site: Mapping[str, Any]) -> tuple[int, int, float] | None:
     """Return the rank, in how many of the sampled calls it is late, and for how many seconds others wait for it.
 
     None if no rank stands out.
@@ -28,6 +38,12 @@ def culprit(report: Mapping[str, Any], site: Mapping[str, Any]) -> tuple[int, in
     stands_out = calls >= often * site["sampled"] and cost >= least * site["late"]
     surely = cost >= LONG or _chance(calls, site["sampled"], site["ranks"]) <= RARE
     return (rank, calls, cost) if stands_out and surely else None
+
+
+def _explained(site: Mapping[str, Any], rank: int, cost: float) -> bool:
+    before = dict(site["before"])
+    mine, others = before.pop(rank, 0.0), [*before.values()]
+    return bool(others) and mine - median(others) >= EXPLAINED * cost / len(others)
 
 
 def _chance(late: int, calls: int, ranks: int) -> float:

@@ -27,6 +27,7 @@ EVENTS = 20_000  # in the timeline
 LEAST_LATE, LATE_SHARE = 50e-6, 0.1  # seconds, and share of a call, from which a rank counts as late in it
 RATED = 64 << 10  # bytes of a message from which its rate is known
 MEASURED = 8000  # rounds of an observed call that are kept, of the first ranks
+OVERLAP = 0.05  # of the time of a rank, for which its calls lie beside each other, that is worth a word
 NETS = 4096  # calls of a site whose time without lateness is kept
 TRANSFERS = frozenset({"bcast_file", "read_file", "read_rows", "fetch"})
 PHASES = ("late", "moving", "link", "combining", "python", "awaited")
@@ -58,6 +59,7 @@ class _Site:
         self.sampled = 0
         self.blamed: Counter[int] = Counter()  # in how many calls a rank was the last
         self.cost: defaultdict[int, float] = defaultdict(float)  # for how long others have waited for it
+        self.awaits: set[Key] = set()  # where late ranks make the call, or send what is received here
         self.moving = self.combining = self.observed = 0.0  # of the time of observed calls
         self.measured: list[tuple[int, int, float, float]] = []  # rounds of an observed call
 
@@ -93,6 +95,7 @@ class _Report:
         for number, call in enumerate(calls):
             self._count(call, shown=number % every == 0)
         self.every = every
+        self.overlapping: list[int] = []
         self._add_slowest()
         self._observe()
 
@@ -118,7 +121,7 @@ class _Report:
             "sites": sites,
             "contexts": {str(context): members for context, members in self.members.items()},
             "bytes": [(part["rank"], to, nbytes) for part in parts for to, nbytes in part["sent"]],
-            "rates": [(*pair, median(rates)) for pair, rates in sorted(self.rates.items())],
+            "rates": [(*pair, median(rates), max(rates)) for pair, rates in sorted(self.rates.items())],
             "timeline": {"stride": self.every * max(part["stride"] for part in parts), "events": self._timeline(sites)},
         }
         made["advice"] = advice(made)
@@ -128,6 +131,7 @@ class _Report:
     def _count(self, call: Call, *, shown: bool) -> None:
         """Count the lateness in a call."""
         needed = waits(call, call.moments, call.moments)
+        tally_at = {moment.rank: moment.tally for moment in call.moments}
         worst: tuple[float, int, Key] | None = None
         for moment, wait in zip(call.moments, needed, strict=True):
             tally = self.tally_of[moment.rank, moment.tally]
@@ -140,6 +144,7 @@ class _Report:
                 site.net.append(whole - seconds)
             if wait is not None and seconds:
                 site.cost[wait.rank] += seconds
+                site.awaits.add(_key(self.tally_of[wait.rank, tally_at[wait.rank]]))
                 if seconds >= max(LEAST_LATE, LATE_SHARE * whole):
                     worst = max(worst or (0.0, 0, key), (seconds, wait.rank, key))
             if shown:
@@ -262,10 +267,19 @@ class _Report:
             "histogram": [(2**i / 2e9, count) for i, count in sorted(histogram.items())],
             "blame": sorted(blame, key=lambda each: -each[2]),
             "sampled": sampled,
+            "before": self._before(key),
             "failed": sum(tally["failed"] for tally in tallies),
             "by_rank": [(rank, int(mine[0]), mine[1], mine[2]) for rank, mine in sorted(per_rank.items())],
             "rounds": _rounds(main, site) if main["messages"] or site.measured else None,
         }
+
+    def _before(self, key: Key) -> list[tuple[int, float]]:
+        """Return by rank the time of the program before calls of this site, and of those for which it waits."""
+        before: defaultdict[int, float] = defaultdict(float)
+        for one in {key, *self.sites[key].awaits}:
+            for rank, _, tally in self.sites[one].tallies:
+                before[rank] += tally["before"]
+        return sorted(before.items())
 
     def _rank(self, part: Part, error: str) -> dict[str, Any]:
         rank = part["rank"]
@@ -274,7 +288,12 @@ class _Report:
             for phase, seconds in self._phases(rank, number, tally).items():
                 sums[phase] += seconds
         span = part["end"] - part["start"]
-        sums["python"] += max(0.0, span - part["outside"] - sum(sums.values()))
+        inside = span - part["outside"]
+        if (known := sum(sums.values())) > inside:  # calls of several threads
+            sums = {phase: seconds * max(0.0, inside) / known for phase, seconds in sums.items()}
+            if known - inside > OVERLAP * span:
+                self.overlapping.append(rank)
+        sums["python"] += max(0.0, inside - sum(sums.values()))
         hidden = sum(max(0.0, t["under_way"] - t["awaited"]) for t in part["tallies"])
         return {
             "rank": rank,
@@ -322,6 +341,9 @@ class _Report:
             notes.append(f"the timeline has every {self.every * stride}th call")
         if unfinished := [part["rank"] for part in self.parts if not part["over"]]:
             notes.append(f"the last seconds of {ranks_in_words(unfinished)} are missing")
+        if self.overlapping:
+            overlapping = ranks_in_words(self.overlapping)
+            notes.append(f"threads of {overlapping} call at the same time: call sites have the times of all threads")
         return notes
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ringcast._util.printable import printable
+from ringcast._util.rank_words import ranks_in_words
 from ringcast._util.sizes import readable
 from ringcast.profiling.words import place, seconds, share
 
@@ -22,6 +23,8 @@ PHASES = ("late", "moving", "link", "combining", "python", "awaited")
 def table(report: Mapping[str, Any], width: int = 120) -> str:
     """Return the profile as text."""
     lines = [report["summary"], *report["notes"]]
+    if report["missing"]:
+        lines.insert(1, f"Nothing is known of {ranks_in_words(report['missing'])}.")
     if report["failure"]:
         lines.insert(0, f"The job failed: {report['failure']}")
     lines += [f"* {one['text']} {one['do']}" for one in report["advice"]]

@@ -9,7 +9,8 @@ from typing import Any
 from ringcast.profiling.culprit import culprit
 
 FEW = 0.05  # share of the time below which nothing is said of a part of it
-MANY = 0.3  # share of the bytes from which a link is named
+MANY = 0.3  # share of the bytes from which a link is named, and …
+MORE = 1.5  # … times the bytes of the next one
 
 Report = Mapping[str, Any]
 
@@ -93,6 +94,8 @@ def _busiest(report: Report) -> str:
             carried[ends] = carried.get(ends, 0) + nbytes
     if len(carried) < 4:
         return ""
-    (source, dest), most = max(carried.items(), key=lambda each: each[1])
+    (next_most, _), (most, (source, dest)) = sorted((nbytes, ends) for ends, nbytes in carried.items())[-2:]
     whole = sum(carried.values())
-    return f"The link {source} to {dest} carried {share(most, whole)} of the bytes" if most > MANY * whole else ""
+    if most <= MANY * whole or most < MORE * next_most:
+        return ""
+    return f"The link {source} to {dest} carried {share(most, whole)} of the bytes"

@@ -24,6 +24,7 @@ def site(**facts: Any) -> dict[str, Any]:
         "combining": 0.2, "python": 0.2, "awaited": 0.0, "hidden": 0.0, "counting": 0.0, "net": 0.01,
         "predicted": 0.009, "blame": [[1, 30, 0.06], [2, 25, 0.05]], "sampled": calls,
         "by_rank": [[rank, calls, 1.0, 0.05] for rank in range(SIZE)],
+        "before": [[rank, 6.0] for rank in range(SIZE)],
     }  # fmt: skip
     return sound | facts
 
@@ -42,7 +43,7 @@ def report(*sites: dict[str, Any], **facts: Any) -> dict[str, Any]:
         "sites": [each | {"id": number} for number, each in enumerate(sites)],
         "contexts": {"1": list(range(SIZE))},
         "bytes": [[i, j, 10**8 // 3] for i, j in pairs],
-        "rates": [[i, j, 1e8] for i, j in pairs],
+        "rates": [[i, j, 1e8, 1.1e8] for i, j in pairs],
         "timeline": {"stride": 1, "events": events},
     }
     return sound | facts
@@ -52,15 +53,22 @@ def changed(ranks: list[dict[str, Any]], numbers: tuple[int, ...], **facts: Any)
     return [rank | facts if rank["rank"] in numbers else rank for rank in ranks]
 
 
+def before(late: int) -> list[list[float]]:
+    """Return the times of the program before a call, if one rank has more to do."""
+    return [[rank, 6.9 if rank == late else 6.0] for rank in range(SIZE)]
+
+
 RANKS = report()["ranks"]
-LATE = site(late=3.0, blame=[[3, 90, 2.5], [1, 10, 0.5]])
+LATE = site(late=3.0, blame=[[3, 90, 2.5], [1, 10, 0.5]], before=before(3))
 PASSED_ON = site(
-    name="irecv", kind="request", collective="recv", time=7.0, late=6.0, hidden=5.0,
+    name="irecv", kind="request", collective="recv", time=7.0, late=6.0, hidden=5.0, before=before(3),
     blame=[[3, 96, 2.8], [1, 50, 1.6], [2, 50, 1.6]],
 )  # fmt: skip
 IN_TURN = site(late=3.0, blame=[[i, 25, 0.75] for i in range(SIZE)])
 GATHER = site(name="gather", collective="gather", root=2, line=7, time=3.0)
-BCAST = site(name="bcast", collective="bcast", root=2, line=8, late=2.0, blame=[[2, 99, 2.0]], time=3.0)
+BCAST = site(
+    name="bcast", collective="bcast", root=2, line=8, late=2.0, blame=[[2, 99, 2.0]], time=3.0, before=before(2)
+)
 SMALL = site(calls=2000, bytes_out=2000 * SIZE * 8, time=6.0, net=0.0007, predicted=None)
 FOLLOWS = {
     "stride": 1,
@@ -69,8 +77,10 @@ FOLLOWS = {
 SENDS = site(name="send", kind="message", collective="send", blame=[], bytes_out=9 * 10**8)
 REQUESTS = site(name="iallreduce", kind="request", awaited=3.0, moving=0.0, link=0.0, hidden=0.1)
 ONE_HOST = [{"name": "h0", "ranks": [0, 1, 2, 3], "cpus": 2}]
-SLOW_HOST = [[i, j, 1e7 if 2 in (i, j) else 1e8] for i in range(SIZE) for j in range(SIZE) if i != j]
-SLOW_LINK = [[i, j, 1e7 if (i, j) == (2, 0) else 1e8] for i in range(SIZE) for j in range(SIZE) if i != j]
+PAIRS = [(i, j) for i in range(SIZE) for j in range(SIZE) if i != j]
+SLOW_HOST = [[*pair, *((1e7, 2e7) if 2 in pair else (1e8, 1.1e8))] for pair in PAIRS]
+SLOW_LINK = [[*pair, *((1e7, 2e7) if pair == (2, 0) else (1e8, 1.1e8))] for pair in PAIRS]
+HINDERED = [[*pair, 1e7 if pair == (2, 0) else 1e8, 1.1e8] for pair in PAIRS]
 
 FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "late rank": ("imbalance", report(LATE), "Rank 3 is late in 90 of 100 calls of allreduce at solver.py:41"),
@@ -109,6 +119,9 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "busy host": ("processors", report(ranks=changed(RANKS, (1,), starved=4.0)), "Ranks 0, 1, 2 and 3 waited 4.03 s"),
     "slow host": ("slow host", report(site(), rates=SLOW_HOST), "Bytes to and from host h2 move at 10 MB/s"),
     "slow link": ("slow link", report(site(), rates=SLOW_LINK), "Bytes from host h2 to h0 move at 10 MB/s"),
+    "slow link, by which a call is worse than predicted": (
+        "slow link", report(site(net=0.05), rates=SLOW_LINK), "Bytes from host h2 to h0",
+    ),
     "prediction": ("prediction", report(site(net=0.05)), "allreduce at solver.py:41 takes 50 ms"),
 }  # fmt: skip
 
@@ -135,6 +148,8 @@ SOUND = {
     "two ranks, each late in half of the calls": report(
         site(ranks=2, late=3.0, blame=[[0, 55, 1.6], [1, 45, 1.4]], time=7.0)
     ),
+    "late in each call, as it has left the one before late": report(LATE | {"before": before(-1)}),
+    "late as its neighbours are, by the links": report(LATE | {"before": before(1)}),
     "a little late": report(site(late=0.4, blame=[[3, 95, 0.4]])),
     "late by chance, as processors are shared": report(
         IN_TURN, hosts=ONE_HOST, ranks=changed(RANKS, (0, 1, 2, 3), starved=1.2)
@@ -153,9 +168,10 @@ SOUND = {
     "few objects": report(site(dtype="object", time=0.4, late=0.1)),
     "more ranks than processors, which wait for messages": report(hosts=ONE_HOST),
     "a system that does not count": report(hosts=ONE_HOST, ranks=changed(RANKS, (0, 1, 2, 3), starved=None, bound=[])),
-    "slow links, all alike": report(site(), rates=[[i, j, 1e6] for i, j, _ in SLOW_HOST]),
+    "slow links, all alike": report(site(), rates=[[*pair, 1e6, 1e6] for pair in PAIRS]),
+    "a link whose messages came late, but for one": report(site(), rates=HINDERED),
     "a slow link over which little goes": report(site(bytes_out=4000), rates=SLOW_LINK),
-    "two rates": report(site(), rates=[[0, 1, 1e8], [1, 0, 1e6]]),
+    "two rates": report(site(), rates=[[0, 1, 1e8, 1e8], [1, 0, 1e6, 1e6]]),
     "ranks of one host, whose rates differ": report(site(), hosts=ONE_HOST, rates=SLOW_HOST),
     "without a prediction": report(site(net=0.05, predicted=None)),
 }  # fmt: skip
@@ -177,10 +193,10 @@ def test_what_concerns_the_most_time_comes_first() -> None:
 
 @pytest.mark.parametrize(("late", "calls", "named"), [(4, 5, False), (5, 5, False), (9, 12, False), (12, 12, True)])
 def test_a_rank_is_named_only_where_it_is_not_late_by_chance(late: int, calls: int, named: bool) -> None:
-    few = site(ranks=2, calls=calls, late=0.8, time=1.0, blame=[[0, late, 0.8]])
+    few = site(ranks=2, calls=calls, late=0.8, time=1.0, blame=[[0, late, 0.8]], before=before(0))
     assert (culprit(report(few), few) is not None) is named
 
 
 def test_a_rank_for_which_others_wait_long_is_named_after_one_call() -> None:
-    one = site(calls=1, late=3.0, blame=[[0, 1, 3.0]])
+    one = site(calls=1, late=3.0, blame=[[0, 1, 3.0]], before=[[0, 3.0], [1, 0.0]])
     assert culprit(report(one), one) == (0, 1, 3.0)

@@ -177,7 +177,7 @@ def test_the_largest_page_of_64_ranks_is_small() -> None:
     """Each rank sends to each other one, and there are more sites and calls than a page shows."""
     profile = profiles.sixty_four()
     pairs = [[source, dest, 123_456_789] for source in range(64) for dest in range(64)]
-    profile["bytes"], profile["rates"] = pairs, [[*pair[:2], 1.23456e9] for pair in pairs]
+    profile["bytes"], profile["rates"] = pairs, [[*pair[:2], 1.23456e9, 2.3e9] for pair in pairs]
     rounds = {
         "algorithm": "pairwise",
         "nblocks": 1,

@@ -38,6 +38,28 @@ while time.monotonic() < end or comm.rank != 1:
     comm.allreduce(np.ones(10))
 os.kill(os.getpid(), signal.SIGKILL)
 """
+APART = """
+import sys, time
+import numpy as np, ringcast
+comm = ringcast.init()
+comm.barrier()
+for _ in range(20):
+    if comm.rank == 0:
+        time.sleep(0.01)
+        comm.bcast(np.ones(10)) if sys.argv[1] == "bcast" else comm.send(1, 1)
+    else:
+        comm.bcast(None) if sys.argv[1] == "bcast" else comm.recv(0)
+"""
+ONCE = """
+import os, signal
+from pathlib import Path
+import ringcast
+comm = ringcast.init()
+if comm.rank == 1 and not Path("restarted").exists():
+    Path("restarted").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+comm.barrier()
+"""
 
 
 def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -59,6 +81,15 @@ def test_the_rank_and_the_line_to_blame_are_named(tmp_path: Path, rank: int) -> 
     assert re.search(said, done.stderr, re.MULTILINE)
     assert "of allreduce at slow.py:8: others wait" in done.stderr
     assert profile(tmp_path)["ranks"][rank]["blamed"] > 0.3
+
+
+@pytest.mark.parametrize("call", ["bcast", "recv"])
+def test_a_rank_is_to_blame_for_what_it_does_before_another_line(tmp_path: Path, call: str) -> None:
+    (tmp_path / "apart.py").write_text(APART)
+    done = launch(tmp_path, "-n", "2", "--profile", "p.json", "apart.py", call)
+    assert done.returncode == 0, done.stderr
+    found = [one["text"] for one in profile(tmp_path)["advice"] if one["rule"] == "imbalance"]
+    assert re.match(rf"Rank 0 is late in \d+ of 20 calls of {call} at apart.py:11: ", found[0])
 
 
 def test_a_profile_on_the_terminal_is_a_table(tmp_path: Path) -> None:
@@ -87,7 +118,24 @@ def test_a_job_that_fails_has_a_profile_with_the_failure(tmp_path: Path) -> None
     assert "SIGKILL" in report["failure"]
     assert [rank["rank"] for rank in report["ranks"]] == [0, 1, 2]
     assert "the last seconds of rank 1 are missing" in " ".join(report["notes"])
+    assert report["ranks"][1]["error"] == "killed by SIGKILL"
     assert "the profile is in" in done.stderr
+
+
+def test_a_job_that_was_restarted_has_a_profile_of_its_last_attempt(tmp_path: Path) -> None:
+    (tmp_path / "once.py").write_text(ONCE)
+    done = launch(tmp_path, "-n", "2", "--on-failure", "restart", "--profile", "p.json", "once.py")
+    assert done.returncode == 0, done.stderr
+    assert profile(tmp_path)["failure"] == ""
+    assert "this is restart 1 of the job: the attempt before it is left out" in profile(tmp_path)["notes"]
+
+
+def test_a_rank_that_was_killed_at_once_is_named_in_the_table(tmp_path: Path) -> None:
+    (tmp_path / "once.py").write_text(ONCE)
+    done = launch(tmp_path, "-n", "2", "--profile", "-", "once.py")
+    assert done.returncode == 137
+    assert "Nothing is known of rank 1." in done.stderr
+    assert "failed: killed by SIGKILL" in done.stderr
 
 
 def test_a_job_without_a_rank_says_so(tmp_path: Path) -> None:

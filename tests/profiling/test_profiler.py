@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,21 @@ from ringcast.profiling.files import read
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
 from ringcast.wire.header import STAGES
+from support.patience import patience
 
 PHASES = ("program", "late", "moving", "link", "combining", "python", "awaited")
+THREADS = """
+import threading, time
+import numpy as np, ringcast
+comm = ringcast.init(threads="multiple")
+def work(mine):
+    if comm.rank == 1:
+        time.sleep(0.3)
+    mine.allreduce(np.ones(10))
+threads = [threading.Thread(target=work, args=(comm.dup(),)) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
 
 
 def profiled(fn: Any, size: int, folder: Path, backend: str = "threads") -> dict[str, Any]:
@@ -58,6 +74,36 @@ def test_the_times_of_a_rank_add_up_to_its_life(size: int, backend: str, tmp_pat
         assert all(rank[phase] >= 0 for phase in PHASES)
     assert site(report, "allreduce")["calls"] == site(report, "bcast")["calls"] == 12
     assert site(report, "iallreduce")["kind"] == "request"
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_the_time_of_the_program_belongs_to_the_call_after_it(backend: str, tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        for _ in range(3):
+            comm.allreduce(np.ones(3))
+            time.sleep(0.05)
+            comm.barrier()
+            request = comm.ibarrier()
+            time.sleep(0.05 * comm.rank)
+            request.wait()
+
+    report = profiled(work, 2, tmp_path, backend)
+    for rank in range(2):
+        before = {one["name"]: dict(one["before"])[rank] for one in report["sites"]}
+        assert before["barrier"] >= 0.15
+        assert before["allreduce"] >= 0.1 * rank  # beside the request, and so the call after it is late
+        assert 0.15 + 0.1 * rank <= sum(before.values()) <= report["ranks"][rank]["program"] - 0.05 * rank
+
+
+def test_calls_of_threads_take_no_longer_than_their_rank(tmp_path: Path) -> None:
+    job = tmp_path / "threads.py"
+    job.write_text(THREADS)
+    command = [sys.executable, "-m", "ringcast_launcher", "-n", "2", "--profile", "p.json", str(job)]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=patience(100))
+    report = read(tmp_path / "p.json")
+    for rank in report["ranks"]:
+        assert sum(rank[phase] for phase in PHASES) == pytest.approx(rank["span"], rel=0.02)
+    assert "threads of rank" in " ".join(report["notes"])
 
 
 @pytest.mark.parametrize("count", [3, 1000, 200_000])

@@ -16,6 +16,7 @@ from ringcast.commands.bench.workers import start_workers
 from support.patience import patience
 
 PROGRAMS = Path(__file__).parent / "on_hosts"
+SWITCH = -1  # its place after the hosts
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -47,6 +48,30 @@ def on(bed: Bed, host: int, *command: str) -> str:
 def set_link(bed: Bed, host: int, state: str) -> None:
     """Let the link of a host be "up" or "down"."""
     on(bed, host, "ip", "link", "set", "e0", state)
+
+
+def set_rate(bed: Bed, host: int, rate: str) -> None:
+    """Let the link of a host carry so much in both directions, as "10mbit"."""
+    for where, device in (host, "e0"), (SWITCH, f"p{host}"):
+        on(
+            bed,
+            where,
+            "tc",
+            "qdisc",
+            "replace",
+            "dev",
+            device,
+            "root",
+            *f"tbf rate {rate} burst 64kb limit 4mb".split(),
+        )
+
+
+def slow_way(bed: Bed, host: int, dest: int, rate: str, others: str) -> None:
+    """Let a host send so much to one other host, and `others` to the rest."""
+    classes = (f"class add dev e0 parent 1: classid 1:{i} htb rate {r} burst 64kb" for i, r in ((1, others), (2, rate)))
+    match = f"filter add dev e0 parent 1: protocol ip u32 match ip dst {bed.hosts[dest].address}/32 flowid 1:2"
+    for command in "qdisc replace dev e0 root handle 1: htb default 1", *classes, match:
+        on(bed, host, "tc", *command.split())
 
 
 def drop(bed: Bed, host: int, address: str) -> None:

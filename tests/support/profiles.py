@@ -240,11 +240,12 @@ def _bytes(job: Job) -> list[list[int]]:
 def _rates(job: Job) -> list[list[float]]:
     chance = random.Random(2)
     same = [rank * job.hosts // job.size for rank in range(job.size)]
-    return [
-        [source, dest, chance.uniform(0.6, 1) * (4e9 if same[source] == same[dest] else 1.1e9)]
+    rates = [
+        (source, dest, chance.uniform(0.6, 1) * (4e9 if same[source] == same[dest] else 1.1e9))
         for source, dest, total in _bytes(job)
         if total > 100_000
     ]
+    return [[source, dest, rate, 1.2 * rate] for source, dest, rate in rates]
 
 
 def _advice(sites: Sequence[Any], slow: int) -> list[dict[str, Any]]:

@@ -24,10 +24,14 @@ def write_profile(job: Job, directory: str, end: JobReport) -> str:
     if not parts:
         return _line("there is no profile: no rank has called ringcast.init, or none has lived for a second after it")
     command = [os.fsencode(each).decode("utf-8", "replace") for each in ("ringcast-launch", *sys.argv[1:])]
-    errors = {rank.rank: rank.fate.error for rank in end.ranks if rank.fate.error}
+    errors = {rank.rank: why for rank in end.ranks if (why := rank.fate.error or rank.fate.failure)}
     failure = end.last_words().splitlines()[-1].removeprefix(_line("").rstrip("\n")) if end.last_words() else ""
     try:
-        return _written(job.profile, report(parts, job.size, command=command, failure=failure, errors=errors))
+        made = report(parts, job.size, command=command, failure=failure, errors=errors)
+        if restarts := job.settings.restart:
+            before = "the attempt before it is" if restarts == 1 else "the attempts before it are"
+            made["notes"].append(f"this is restart {restarts} of the job: {before} left out")
+        return _written(job.profile, made)
     except OSError as error:
         return _line(f"the profile was not written to {job.profile}: {error.strerror}")
     except Exception as error:  # it must not hide how the job has ended

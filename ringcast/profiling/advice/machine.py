@@ -38,7 +38,9 @@ def shared_processors(report: Report) -> Iterator[Advice]:
         if len(ranks) > len(processors):
             text = f"{len(ranks)} ranks share {_processors(len(processors))} of host {host['name']}: they wait "
             text += f"{seconds(cost)} for one, {share(cost, sum(rank['span'] for rank in ranks))} of their time."
-            do = f"Start at most {len(processors)} ranks there, or give the job more hosts."
+            most = len(processors)
+            do = f"Start at most {most} rank{'s' * (most > 1)} there, let them use more processors, or give the job "
+            do += "more hosts."
             yield Advice("processors", text, do, cost)
         elif crowded := _crowded(ranks):
             cost = sum(rank["starved"] or 0.0 for rank in crowded)
@@ -74,11 +76,11 @@ def _processors(count: int) -> str:
 def slow_links(report: Report) -> Iterator[Advice]:
     """Bytes to and from a host, or between two, are much slower than between the others."""
     of = {rank: host["name"] for host in report["hosts"] for rank in host["ranks"]}
-    links: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for source, dest, rate in report["rates"]:
+    links: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for source, dest, rate, best in report["rates"]:
         if of.get(source, source) != of.get(dest, dest):
-            links[of[source], of[dest]].append(rate)
-    rates = {ends: median(each) for ends, each in links.items()}
+            links[of[source], of[dest]].append((rate, best))
+    rates = {ends: median(rate for rate, _ in each) for ends, each in links.items()}
     if len(rates) < PAIRS:
         return
     moving = sum(
@@ -91,7 +93,7 @@ def slow_links(report: Report) -> Iterator[Advice]:
         do = f"Examine the network of {host} (ringcast doctor), or leave it out: all wait for the slowest host."
         ranks = next(each["ranks"] for each in report["hosts"] if each["name"] == host)
         yield Advice("slow host", text, do, moving, rank=ranks[0] if len(ranks) == 1 else None)
-    elif slow := _slow_pair(rates):
+    elif slow := _slow_pair(rates, {ends: max(best for _, best in each) for ends, each in links.items()}):
         (source, dest), rate, typical = slow
         text = f"Bytes from host {source} to {dest} move at {rate / 1e6:.3g} MB/s, between the other hosts at "
         text += f"{typical / 1e6:.3g} MB/s. All ranks move large data for {seconds(moving)}."
@@ -109,16 +111,22 @@ def _slow_host(rates: Mapping[tuple[str, str], float]) -> tuple[str, float, floa
     return None
 
 
-def _slow_pair(rates: Mapping[tuple[str, str], float]) -> tuple[tuple[str, str], float, float] | None:
-    slowest = min(rates, key=lambda ends: rates[ends])
+def _slow_pair(
+    rates: Mapping[tuple[str, str], float], best: Mapping[tuple[str, str], float]
+) -> tuple[tuple[str, str], float, float] | None:
+    """Return the link of which no message is as fast as half of the slowest other link, and the rates of both.
+
+    Its median alone does not tell: of a link few messages are observed, and any rank may be without a processor.
+    """
+    slowest = min(best, key=lambda ends: best[ends])
     others = [rate for ends, rate in rates.items() if ends != slowest]
-    return (slowest, rates[slowest], median(others)) if rates[slowest] < SLOW * min(others) else None
+    return (slowest, rates[slowest], median(others)) if best[slowest] < SLOW * min(others) else None
 
 
 def worse_than_predicted(report: Report) -> Iterator[Advice]:
     """A call of large data takes much longer than the cost model says, which has chosen its algorithm."""
-    if starved_share(report) > BUSY:
-        return  # the model has a processor for each rank
+    if starved_share(report) > BUSY or any(slow_links(report)):
+        return  # the model has a processor for each rank, and links that are all alike
     for site in blocking_collectives(report):
         net, predicted = site["net"], site["predicted"]
         if not net or not predicted or net < WORSE * predicted or bytes_of_a_call(site) < LARGE:

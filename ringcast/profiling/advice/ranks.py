@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ringcast._util.sizes import readable
 from ringcast.profiling.advice.piece import BUSY, Advice, Report, Site, blocking_collectives, net_time, starved_share
-from ringcast.profiling.culprit import OFTEN, culprit
+from ringcast.profiling.culprit import OFTEN, culprit, most_often_late
 from ringcast.profiling.lateness import FROM_ROOT
 from ringcast.profiling.words import place, seconds, share
 
@@ -40,7 +40,7 @@ def uneven_calls(report: Report) -> Iterator[Advice]:
     for site in blocking_collectives(report):
         if site["sampled"] < TURNS or site["collective"] in FROM_ROOT:  # where it is the root that is late
             continue
-        if site["late"] < OFTEN * site["time"] or culprit(report, site) is not None:
+        if site["late"] < OFTEN * site["time"] or most_often_late(report, site) is not None:
             continue
         text = f"In {place(site)} ranks wait {seconds(site['late'])} for late ones, "
         text += f"{share(site['late'], site['time'])} of the time of these calls, and another rank is late each time."

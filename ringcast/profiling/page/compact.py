@@ -77,6 +77,7 @@ def _sites(profile: Profile, notes: list[str]) -> list[dict[str, Any]]:
             site["by_rank"] = sorted(sorted(by_rank, key=lambda row: -row[2])[:named])
             site["more_ranks"] = len(by_rank) - named
         site["blame"] = site.get("blame", [])[:named]
+        site.pop("before", None)  # which has told its part in the advice
         site["context"] = str(site.get("context", ""))  # JavaScript has no numbers of 64 bits
         rounds = site.get("rounds")
         site["rounds"] = _drawn(rounds) if rounds and place < DRAWN_SITES else None

@@ -39,7 +39,7 @@ def _matrix(
         "of": of,
         "names": names,
         "bytes": [[*pair, sum(values)] for pair, values in _cells(places, bytes_).items()],
-        "rates": [[*pair, median(values)] for pair, values in _cells(places, rates).items()],
+        "rates": [[*pair, median(values)] for pair, values in _cells(places, [row[:3] for row in rates]).items()],
     }
 
 
