@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ringcast._util.last_line import ProgressLine
+from ringcast._util.slow_work import told_if_slow
 from ringcast.bootstrap.world import init
 from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
+from ringcast.config.worker import can_redraw
 from ringcast.profiling import files
 from ringcast.profiling.attach import attach, detach
 from ringcast.wire.error_text import in_a_line
@@ -41,7 +44,7 @@ class Profile:
         return f"<Profile: {'empty' if self.report is None else self.report['summary']}>"
 
     def write(self, path: str) -> None:
-        """Write the profile: a page (*.html), or the numbers (*.json).
+        """Write the profile: a page (*.html), or the numbers (*.json); "-": as a table on standard error.
 
         Raises:
             OSError: it cannot be written.
@@ -65,7 +68,9 @@ class Profile:
 
 @contextmanager
 def profile(path: str | os.PathLike[str] = "") -> Iterator[Profile]:
-    """Record where the time of a block goes, on all ranks of the job; at its end rank 0 writes the profile.
+    """Record where the time of a block goes, on all ranks of the job.
+
+    At its end rank 0 writes the profile, and says on standard error where it is.
 
     All ranks enter and leave the block together. For a whole job there is `ringcast-launch --profile FILE`. After an
     error in the block rank 0 writes its own part, as far as it has come.
@@ -73,7 +78,7 @@ def profile(path: str | os.PathLike[str] = "") -> Iterator[Profile]:
     Cost: about a microsecond for each call in the block; at the end one gatherv.
 
     Args:
-        path: the file, *.html or *.json; "": none is written.
+        path: the file, *.html or *.json; "-": a table on standard error; "": none is written.
 
     Yields:
         A `Profile`, which has the numbers on rank 0 when the block is over.
@@ -107,7 +112,7 @@ def profile(path: str | os.PathLike[str] = "") -> Iterator[Profile]:
             if comm.rank == 0:
                 made.report = report_of(parts, comm.size, failure)
                 if path:
-                    files.write(os.fspath(path), made.report)
+                    files.publish(os.fspath(path), made.report)
 
 
 def begin(comm: Communicator) -> None:
@@ -138,7 +143,9 @@ def report_of(parts: Sequence[Mapping[str, Any]], size: int, failure: str = "") 
     """Return the report that follows from the parts of ranks."""
     from ringcast.profiling.report import report
 
-    return report([json.loads(json.dumps(part)) for part in parts], size, failure=failure)
+    line = ProgressLine(2 if can_redraw(2) else None)
+    with told_if_slow(line.show, f"making the profile of {size:,} ranks"):
+        return report([json.loads(json.dumps(part)) for part in parts], size, failure=failure)
 
 
 def _gathered(comm: Communicator, part: Mapping[str, Any]) -> list[Any]:

@@ -79,7 +79,8 @@ def run(
         backend: "processes" starts `ringcast-launch` on this machine; "threads" uses threads of this process (one
             interpreter lock for all: for notebooks and tests).
         timeout: seconds, above 0, that this may take as a whole, with the start of the ranks; None: no limit.
-        profile: a file, *.html or *.json, for a report on where the time went; "": none (docs/operate/profile.md).
+        profile: a file, *.html or *.json, for a report on where the time went, or "-" for a table on standard error;
+            "": none (docs/operate/profile.md).
 
     Returns:
         A list of the results of `fn`, by rank.
@@ -179,9 +180,9 @@ def _profiled(groups: Sequence[Group]) -> dict[int, Any]:
 
 def _write_profile(path: str, parts: Mapping[int, Any], size: int, failure: str) -> None:
     from ringcast.bootstrap.profile import report_of
-    from ringcast.profiling.files import write
+    from ringcast.profiling.files import publish
 
-    write(path, report_of([*parts.values()], size, failure))
+    publish(path, report_of([*parts.values()], size, failure))
 
 
 def _running(threads: Sequence[threading.Thread], until: float | None) -> tuple[int, ...]:

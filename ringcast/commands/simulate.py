@@ -13,6 +13,7 @@ from typing import Any
 from ringcast._util import output_files
 from ringcast._util.last_line import ProgressLine
 from ringcast._util.sizes import label, parse_range
+from ringcast._util.slow_work import told_if_slow
 from ringcast.algorithms import ALGORITHMS
 from ringcast.algorithms.network import NETWORKS
 from ringcast.analysis.topologies import FULL, KINDS
@@ -88,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         "--profile",
         metavar="FILE",
         help="write the profile of the fastest algorithm for the first size, as ringcast-launch --profile does "
-        "(*.html, *.json); all ranks are simulated one by one",
+        "(*.html, *.json, - for a table on standard error); all ranks are simulated one by one",
     )
     add("--plot", type=Path, metavar="FILE", help="draw time against bytes (.png, .svg or .pdf)")
     return made
@@ -149,9 +150,11 @@ def _profile(path: str, case: ComparedCase, rows: Sequence[Row]) -> str:
 
     best = rows[0]
     params = case.params._replace(nblocks=best.nblocks)
-    made = simulated(case.collective, best.algorithm, params, case.nbytes, case.model, ["ringcast", *sys.argv[1:]])
+    line = ProgressLine(2 if can_redraw(2) else None)
+    with told_if_slow(line.show, f"making the profile of {params.size:,} ranks"):
+        made = simulated(case.collective, best.algorithm, params, case.nbytes, case.model, ["ringcast", *sys.argv[1:]])
     try:
-        files.write(path, made)
+        files.publish(path, made)
     except OSError as error:
         return f"{path}: {error.strerror}"
     return ""

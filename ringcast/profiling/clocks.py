@@ -7,38 +7,50 @@ difference, as on one machine, none is taken. Clocks drift apart by some tens of
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from ringcast.profiling.lateness import calls_of, waits
+from ringcast.profiling.lateness import FROM_LOWER, Call, Moment, waits
 
 Part = Mapping[str, Any]
 
 
-def shifts(parts: Sequence[Part]) -> list[float]:
-    """Return the seconds to add to the times of each part, so that all are on the clock of the first one's host."""
+def shifts(parts: Sequence[Part], calls: Sequence[Call]) -> list[float]:
+    """Return the seconds to add to the times of each part, so that all are on the clock of the first one's host.
+
+    The moments of the calls are on the clocks of their own hosts.
+    """
     hosts = list(dict.fromkeys(part["host"] for part in parts))
     known = {hosts[0]: 0.0} if hosts else {}
+    bounds = _bounds(parts, calls, hosts[0]) if len(hosts) > 1 else {}
     for host in hosts[1:]:
-        least, most = _bounds(parts, hosts[0], host)
-        known[host] = _between(least, most, parts, hosts[0], host)
+        known[host] = _between(*bounds.get(host, (-inf, inf)), parts, hosts[0], host)
     return [known[part["host"]] for part in parts]
 
 
-def _bounds(parts: Sequence[Part], first: str, host: str) -> tuple[float, float]:
-    """Return the least and the most that must be added to the clock of `host`."""
-    both = [part for part in parts if part["host"] in (first, host)]
-    where = {part["rank"]: part["host"] for part in both}
-    least, most = -inf, inf
-    for call in calls_of(both, [0.0] * len(both)):
-        here = [moment for moment in call.moments if where[moment.rank] == first]
-        there = [moment for moment in call.moments if where[moment.rank] == host]
-        for moment, wait in zip(there, waits(call, there, here), strict=True):
-            least = least if wait is None else max(least, wait.ready - moment.ended)
-        for moment, wait in zip(here, waits(call, here, there), strict=True):
-            most = most if wait is None else min(most, moment.ended - wait.ready)
-    return least, most
+def _bounds(parts: Sequence[Part], calls: Sequence[Call], first: str) -> dict[str, tuple[float, float]]:
+    """Return the least and the most that must be added to the clock of each host, where calls tell."""
+    where = {part["rank"]: part["host"] for part in parts}
+    found: dict[str, tuple[float, float]] = {}
+    for call in calls:
+        at: defaultdict[str, list[Moment]] = defaultdict(list)
+        for moment in call.moments:
+            at[where[moment.rank]].append(moment)
+        here = at.pop(first, [])
+        for host, there in at.items() if here else ():
+            least, most = found.get(host, (-inf, inf))
+            found[host] = max(least, -_slack(call, there, here)), min(most, _slack(call, here, there))
+    return found
+
+
+def _slack(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> float:
+    """Return how long after the ranks it needs had made a call one of the waiting ranks left it, at the least."""
+    if call.root is None and call.collective not in FROM_LOWER:  # all need the same ranks
+        waiting = [min(waiting, key=lambda moment: moment.ended)]
+    needed = zip(waiting, waits(call, waiting, others), strict=True)
+    return min((moment.ended - wait.ready for moment, wait in needed if wait is not None), default=inf)
 
 
 def _between(least: float, most: float, parts: Sequence[Part], first: str, host: str) -> float:

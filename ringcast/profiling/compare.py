@@ -31,7 +31,7 @@ class Change:
 
     Attributes:
         change: (after - before) / before; None if a run has no such site, or no times.
-        verdict: "slower", "faster", "no change" (within the noise), "not known" (too few calls), "new" or "gone".
+        verdict: "slower", "faster", "no change" (within the noise), "too few calls", "new" or "gone".
     """
 
     name: str
@@ -103,7 +103,7 @@ def _batches(times: Sequence[float]) -> list[float]:
 
 def _verdict(before: Sequence[float], after: Sequence[float]) -> str:
     if min(len(before), len(after)) < FEW:
-        return "not known"
+        return "too few calls"
     a, b = _batches(before), _batches(after)
     difference, noise = median(b) - median(a), hypot(_spread(a), _spread(b))
     if abs(difference) <= max(THREE * noise, LEAST * median(a)):

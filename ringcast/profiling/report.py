@@ -19,6 +19,7 @@ from ringcast.monitoring.trace import from_json, messages, rounds, shifted, tota
 from ringcast.profiling.advice import advice
 from ringcast.profiling.clocks import shifts
 from ringcast.profiling.lateness import Call, calls_of, late, waits
+from ringcast.profiling.typical import median_time
 from ringcast.profiling.words import summary
 from ringcast.wire.header import STAGES
 
@@ -56,6 +57,7 @@ class _Site:
     def __init__(self) -> None:
         self.tallies: list[tuple[int, int, Part]] = []  # with rank and number
         self.net: list[float] = []
+        self.whole: list[float] = []  # times of calls whose moments were kept
         self.sampled = 0
         self.blamed: Counter[int] = Counter()  # in how many calls a rank was the last
         self.cost: defaultdict[int, float] = defaultdict(float)  # for how long others have waited for it
@@ -74,7 +76,10 @@ class _Tally:
 class _Report:
     def __init__(self, parts: Sequence[Part], size: int) -> None:
         self.parts, self.size = parts, size
-        self.shift = shifts(parts)
+        calls = list(calls_of(parts, [0.0] * len(parts)))
+        self.shift = shifts(parts, calls)
+        if any(self.shift):
+            calls = list(calls_of(parts, self.shift))
         self.zero = min(part["start"] + by for part, by in zip(parts, self.shift, strict=True))
         self.sites: dict[Key, _Site] = defaultdict(_Site)
         self.tallies: dict[tuple[int, int], _Tally] = defaultdict(_Tally)
@@ -90,7 +95,6 @@ class _Report:
         self.events: list[tuple[int, Key, float, float, float | None]] = []
         for (rank, number), tally in self.tally_of.items():
             self.sites[_key(tally)].tallies.append((rank, number, tally))
-        calls = list(calls_of(parts, self.shift))
         every = max(1, sum(len(call.moments) for call in calls) // EVENTS + 1)
         for number, call in enumerate(calls):
             self._count(call, shown=number % every == 0)
@@ -138,6 +142,7 @@ class _Report:
             key, seconds, whole = _key(tally), late(moment, wait), moment.ended - moment.began
             site, sums = self.sites[key], self.tallies[moment.rank, moment.tally]
             sums.sampled += whole
+            site.whole.append(whole)
             sums.late += seconds
             site.sampled += tally["ends"] is not None or moment.number % STAGES == 0
             if len(site.net) < NETS:
@@ -238,6 +243,7 @@ class _Report:
         histogram: Counter[int] = Counter()
         for tally in tallies:
             histogram.update(dict(tally["histogram"]))
+        middle, rough = median_time(histogram, site.whole)
         scale = _scale(sums["late"], sum(site.cost.values()))
         sampled = site.sampled // max(1, len(per_rank))
         blame = [(rank, min(site.blamed[rank], sampled), seconds * scale) for rank, seconds in site.cost.items()]
@@ -260,7 +266,8 @@ class _Report:
             **sums,
             "counting": sum(sum(each.values()) - each["late"] for _, tally, each in phases if _counts(tally)),
             "hidden": sum(max(0.0, t["under_way"] - t["awaited"]) for t in tallies),
-            "median": min(_middle(histogram), slowest),
+            "median": min(middle, slowest),
+            "median_is_rough": rough,
             "slowest": slowest,
             "net": median(site.net) if site.net else None,
             "predicted": main["predicted"],
@@ -336,14 +343,12 @@ class _Report:
         notes = []
         stride = max(part["stride"] for part in self.parts)
         if stride > 1:
-            notes.append(f"lateness is known for every {stride}th call, and scaled to all")
-        if self.every > 1:
-            notes.append(f"the timeline has every {self.every * stride}th call")
+            notes.append(f"Lateness was recorded for one of {stride} calls, and is scaled up to all.")
         if unfinished := [part["rank"] for part in self.parts if not part["over"]]:
-            notes.append(f"the last seconds of {ranks_in_words(unfinished)} are missing")
+            notes.append(f"The last seconds of {ranks_in_words(unfinished)} are missing.")
         if self.overlapping:
             overlapping = ranks_in_words(self.overlapping)
-            notes.append(f"threads of {overlapping} call at the same time: call sites have the times of all threads")
+            notes.append(f"Threads of {overlapping} call at the same time: call sites have the times of all threads.")
         return notes
 
 
@@ -376,13 +381,3 @@ def _rounds(tally: Part, site: _Site) -> dict[str, Any]:
 
 def _scale(whole: float, sampled: float) -> float:
     return whole / sampled if sampled else 1.0
-
-
-def _middle(histogram: Counter[int]) -> float:
-    """Return about the median of the times in a histogram, in seconds."""
-    half, seen = sum(histogram.values()) / 2, 0
-    for bucket, count in sorted(histogram.items()):
-        seen += count
-        if seen >= half:
-            return float(0.75 * 2**bucket / 1e9)
-    return 0.0

@@ -18,6 +18,10 @@ from ringcast.profiling.words import place, seconds, share
 SITES = 20  # call sites that are shown
 RANKS = 32  # ranks that are shown
 PHASES = ("late", "moving", "link", "combining", "python", "awaited")
+MEANINGS = """\
+late: waiting for a rank that has not made the call yet; moving: bytes under way; link: within a call, waiting for the
+network or another rank's part of it; combining: copying data, and operators; python: ringcast's own Python; awaited: in
+wait(), for requests under way; others waited: how long other ranks were late only because of this one"""
 
 
 def table(report: Mapping[str, Any], width: int = 120) -> str:
@@ -34,6 +38,7 @@ def table(report: Mapping[str, Any], width: int = 120) -> str:
         console.print(Text(printable(line)))
     console.print(_sites(report))
     console.print(_ranks(report["ranks"]))
+    console.print(MEANINGS)
     return drawn.getvalue()
 
 

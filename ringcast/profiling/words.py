@@ -56,18 +56,20 @@ def _division(report: Report) -> str:
     ranks = report["ranks"]
     whole = sum(rank["span"] for rank in ranks)
     kinds = {
-        "is outside ringcast": sum(rank["program"] for rank in ranks),
+        "is the program's own, outside ringcast": sum(rank["program"] for rank in ranks),
         "goes to waiting for ranks that are late": sum(rank["late"] for rank in ranks),
         "goes to moving and combining data": sum(rank["moving"] + rank["combining"] for rank in ranks),
-        "goes to waiting for links": sum(rank["link"] for rank in ranks),
-        "goes to waiting for requests": sum(rank["awaited"] for rank in ranks),
+        "goes to waiting for the network within calls": sum(rank["link"] for rank in ranks),
+        "goes to waiting for requests that are under way": sum(rank["awaited"] for rank in ranks),
         "is ringcast's own Python": sum(rank["python"] for rank in ranks),
     }
     told = sorted(((part, words) for words, part in kinds.items() if whole and part >= FEW * whole), reverse=True)
     if not told:
         return "Nothing was recorded"
     (part, words), *others = told
-    return ", ".join([f"{share(part, whole)} of the time {words}", *(f"{share(p, whole)} {w}" for p, w in others)])
+    return ", ".join(
+        [f"{share(part, whole)} of the ranks' time {words}", *(f"{share(p, whole)} {w}" for p, w in others)]
+    )
 
 
 def _blamed(report: Report) -> str:
@@ -79,8 +81,14 @@ def _blamed(report: Report) -> str:
     (rank, calls, cost), site = max(found, key=lambda each: each[0][2])
     if cost < FEW * whole:
         return ""
-    sampled = max(1, site["sampled"])
-    return f"Rank {rank} is late in {calls} of {sampled} calls of {place(site)}: others wait {seconds(cost)} for it"
+    often = f"{calls} of {observed(site)} of {place(site)}"
+    return f"Rank {rank} is late in {often}: others wait for it, {seconds(cost)} in all"
+
+
+def observed(site: Report) -> str:
+    """Return in how many calls of a site lateness was observed, in words."""
+    sampled = max(1, int(site["sampled"]))
+    return f"{sampled} calls" if sampled >= site["calls"] else f"{sampled} recorded calls"
 
 
 def _busiest(report: Report) -> str:
@@ -89,7 +97,9 @@ def _busiest(report: Report) -> str:
     far = len(report["hosts"]) > 2
     carried: dict[tuple[str, str], int] = {}
     for source, dest, nbytes in report["bytes"]:
-        ends = (of.get(source, "?"), of.get(dest, "?")) if far else (f"rank {source}", f"rank {dest}")
+        ends = (
+            (f"host {of.get(source, '?')}", f"host {of.get(dest, '?')}") if far else (f"rank {source}", f"rank {dest}")
+        )
         if ends[0] != ends[1]:
             carried[ends] = carried.get(ends, 0) + nbytes
     if len(carried) < 4:
@@ -98,4 +108,4 @@ def _busiest(report: Report) -> str:
     whole = sum(carried.values())
     if most <= MANY * whole or most < MORE * next_most:
         return ""
-    return f"The link {source} to {dest} carried {share(most, whole)} of the bytes"
+    return f"{share(most, whole)} of all bytes{' between hosts' * far} go from {source} to {dest}"

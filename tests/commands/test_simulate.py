@@ -181,7 +181,7 @@ def test_what_cannot_be_simulated_is_said(capsys: pytest.CaptureFixture[str], tm
         cli.main(["simulate", "brodcast"])
 
 
-@pytest.mark.parametrize("file", ["p.json", "p.html"])
+@pytest.mark.parametrize("file", ["p.json", "p.html", "p.HTML"])
 def test_a_simulated_call_has_a_profile(tmp_path: Path, file: str) -> None:
     arguments = ["simulate", "bcast", "-n", "33", "--nbytes", "1m", "--algorithm", "circulant,binary_tree"]
     assert cli.main([*arguments, "--profile", str(tmp_path / file)]) == 0
@@ -193,6 +193,13 @@ def test_a_simulated_call_has_a_profile(tmp_path: Path, file: str) -> None:
         site = report["sites"][0]
         assert report["span"] == pytest.approx(site["predicted"], rel=0.01)
         assert site["median"] <= site["slowest"]
+
+
+def test_a_simulated_profile_can_be_a_table_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", "bcast", "-n", "3", "--profile", "-"]) == 0
+    out, error = capsys.readouterr()
+    assert out.startswith("bcast on 3 ranks")
+    assert "call sites" in error
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_calls_that_are_new_or_gone_or_few() -> None:
     before = profile({("allreduce", 7): [1.0], ("bcast", 8): [1.0, 1.0]})
     after = profile({("allreduce", 7): [3.0], ("gather", 9): [1.0]})
     assert {change.name.split()[0]: change.verdict for change in compared(before, after)} == {
-        "allreduce": "not known",
+        "allreduce": "too few calls",
         "bcast": "gone",
         "gather": "new",
     }

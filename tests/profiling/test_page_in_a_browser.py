@@ -367,6 +367,35 @@ def test_paper_has_all_in_light_colours(tab: Page, tmp_path: Path) -> None:
     assert tab.run("document.documentElement.dataset.print") is None
 
 
+@pytest.mark.parametrize("make", [profiles.four, profiles.sixty_four, profiles.thousands, profiles.empty])
+def test_no_table_is_cut_on_a_common_screen(tab: Page, tmp_path: Path, make: Callable[[], Any]) -> None:
+    show(tab, tmp_path, make())
+    open_all(tab)
+    cut = "[...document.querySelectorAll('.scrolls:has(> table)')].filter((one) => one.scrollWidth > one.clientWidth)"
+    assert tab.run(f"{cut}.map((one) => one.ariaLabel)") == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(3.2e-5, "≈ 30 µs"), (0.96e-3, "≈ 1 ms"), (2.6, "≈ 3 s"), (7e-8, "≈ 70 ns")]
+)
+def test_a_rough_median_has_one_digit(tab: Page, tmp_path: Path, seconds: float, shown: str) -> None:
+    profile = profiles.four()
+    profile["sites"][0] |= {"median": seconds, "median_is_rough": True}
+    show(tab, tmp_path, profile)
+    median = columns(tab, "#calls").index("Median") + 1
+    cells = tab.texts(f"#calls .sorted > tbody > tr:not(.details) > :nth-child({median})")
+    assert cells[0] == shown.replace(" ", "\xa0")
+    assert [cell for cell in cells[1:] if "≈" in cell] == []
+
+
+def test_rounds_without_messages_have_their_times(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.four()
+    profile["sites"][0]["rounds"]["messages"] = []
+    show(tab, tmp_path, profile)
+    tab.click(".opens")
+    assert tab.run("document.querySelectorAll('.details .timed').length") > 0
+
+
 def test_a_narrow_screen_does_not_scroll_sideways(tab: Page, tmp_path: Path) -> None:
     tab.resize(400, 800)
     show(tab, tmp_path, profiles.hostile())

@@ -117,7 +117,7 @@ def test_a_job_that_fails_has_a_profile_with_the_failure(tmp_path: Path) -> None
     assert "rank 1" in report["failure"]
     assert "SIGKILL" in report["failure"]
     assert [rank["rank"] for rank in report["ranks"]] == [0, 1, 2]
-    assert "the last seconds of rank 1 are missing" in " ".join(report["notes"])
+    assert "The last seconds of rank 1 are missing" in " ".join(report["notes"])
     assert report["ranks"][1]["error"] == "killed by SIGKILL"
     assert "the profile is in" in done.stderr
 

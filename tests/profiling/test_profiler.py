@@ -103,7 +103,7 @@ def test_calls_of_threads_take_no_longer_than_their_rank(tmp_path: Path) -> None
     report = read(tmp_path / "p.json")
     for rank in report["ranks"]:
         assert sum(rank[phase] for phase in PHASES) == pytest.approx(rank["span"], rel=0.02)
-    assert "threads of rank" in " ".join(report["notes"])
+    assert "Threads of rank" in " ".join(report["notes"])
 
 
 @pytest.mark.parametrize("count", [3, 1000, 200_000])
@@ -202,6 +202,28 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_block(path: str) ->
         raise AssertionError
     with pytest.raises(ValueError, match="profile: "):
         ringcast.run(lambda _: None, 2, backend="threads", profile=path)
+
+
+@pytest.mark.parametrize("name", ["p.json", "p.html", "P.HTML"])
+def test_it_says_where_it_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / name
+    with ringcast.profile(path) as profile:
+        ringcast.init().allreduce(1)
+    assert profile.report is not None
+    line = f"ringcast: the profile is in {path}: {profile.report['summary']}\n"
+    assert capsys.readouterr() == ("", line)
+    ringcast.run(lambda comm: comm.allreduce(1), 2, backend="threads", profile=path)
+    assert f"the profile is in {path}: " in capsys.readouterr().err
+    with ringcast.cluster(2, backend="threads") as cluster, cluster.profile(str(path)):
+        cluster.run(lambda comm: comm.allreduce(1))
+    assert f"the profile is in {path}: " in capsys.readouterr().err
+    assert path.read_text()[0] == ("{" if name == "p.json" else "<")
+
+
+def test_a_dash_is_a_table_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with ringcast.profile("-") as profile:
+        ringcast.init().allreduce(1)
+    assert capsys.readouterr() == ("", str(profile))
 
 
 def test_an_error_in_the_block_is_in_the_profile(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def report(nbytes: list[int]) -> dict[str, Any]:
 )
 def test_a_link_is_named_only_where_it_carries_more_than_each_other(nbytes: list[int], named: bool) -> None:
     words = summary(report(nbytes) | {"ranks": [dict.fromkeys(PHASES, 0.0)]})
-    assert ("The link rank 0 to rank 1 carried" in words) is named
+    assert ("of all bytes go from rank 0 to rank 1" in words) is named
 
 
 PHASES = ("span", "program", "late", "moving", "link", "combining", "python", "awaited")

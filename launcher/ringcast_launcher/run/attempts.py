@@ -68,12 +68,13 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         watchdog.tell("directory", directory)
         _allow_files(job)
         limit = StartDeadline(job.settings.start_timeout, start=start, timeout=job.timeout)
-        show = writer.show if len(job.nodes) > 1 and can_redraw(2, job.environment) else None
+        show = writer.show if can_redraw(2, job.environment) else None
+        several = show if len(job.nodes) > 1 else None
         try:
-            job, remotes, here = stack.enter_context(connected_hosts(job, watchdog, signals, limit, show))
+            job, remotes, here = stack.enter_context(connected_hosts(job, watchdog, signals, limit, several))
         finally:
-            if show is not None:
-                show("")
+            if several is not None:
+                several("")
         _allow_files(job)  # with --nnodes the other nodes' ranks are known only now
         context = stack.enter_context(zmq.Context())
         local_host = LocalHost(directory, watchdog, {}, stdin=0)
@@ -84,7 +85,7 @@ def _run_once(job: Job, writer: Writer, signals: int, start: float) -> tuple[Job
         end = running.report(verdict)
         failed = verdict.rank is not None and not running.asked_to_end
         again = failed and job.settings.restart < job.max_restarts
-        profile = write_profile(job, directory, end) if job.profile else ""
+        profile = write_profile(job, directory, end, show) if job.profile else ""
         if remotes:
             writer.settle(SETTLE)  # the other nodes end with the same code
             over = _over(end.but_for(writer.losses), again)

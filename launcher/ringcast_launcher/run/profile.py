@@ -5,19 +5,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ringcast._util.safe_text import escaped
+from ringcast._util.slow_work import told_if_slow
 from ringcast.wire.error_text import in_a_line
 from ringcast.wire.flight import PROFILE
 from ringcast_launcher.decide.job_report import JobReport
 from ringcast_launcher.plan.job import STREAM, Job
 
 
-def write_profile(job: Job, directory: str, end: JobReport) -> str:
-    """Write the profile; return the text about it for standard error, or the profile itself."""
+def write_profile(job: Job, directory: str, end: JobReport, show: Callable[[str], object] | None) -> str:
+    """Write the profile; return the text about it for standard error, or the profile itself.
+
+    On a terminal `show` shows a text meanwhile, if it takes long.
+    """
+    with told_if_slow(show, f"making the profile of {job.size:,} ranks"):
+        return _made(job, directory, end)
+
+
+def _made(job: Job, directory: str, end: JobReport) -> str:
     from ringcast.profiling.report import report  # imports numpy, which few jobs need here
 
     parts = list(parts_in(directory, job.size))
@@ -55,7 +64,7 @@ def _written(file: str, made: dict[str, Any]) -> str:
     from ringcast.profiling import files
 
     files.write(file, made)
-    return _line(f"the profile is in {file}: {made['summary']}")
+    return _line(files.where(file, made))
 
 
 def _line(text: str) -> str:

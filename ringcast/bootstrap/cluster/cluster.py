@@ -181,7 +181,8 @@ class Cluster:
         """Record where the time goes in the runs of a block, and write the profile at its end.
 
         Args:
-            path: a file, *.html or *.json; "": none is written, and a notebook shows the page in the cell.
+            path: a file, *.html or *.json; "-": a table on standard error; "": none is written, and a notebook shows
+                the page in the cell.
 
         Yields:
             A `ringcast.Profile`, which has the numbers when the block is over.
@@ -198,6 +199,7 @@ class Cluster:
         ['allreduce']
         """
         from ringcast.bootstrap.profile import Profile, begin, check, end, report_of, show
+        from ringcast.profiling.files import publish
 
         if path:
             check(path)
@@ -209,7 +211,7 @@ class Cluster:
             if not self.closed:
                 made.report = report_of(self.run(end), self._size)
                 if path:
-                    made.write(path)
+                    publish(path, made.report)
                 else:
                     show(made)
 

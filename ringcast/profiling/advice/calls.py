@@ -32,16 +32,17 @@ def small_calls(report: Report) -> Iterator[Advice]:
         return
     calls = sum(site["calls"] for site in found)
     computing = _between(report, {site["id"] for site in found})
-    took = sum(net_time(site) for site in found) / max(1, sum(n for site in found for _, n, _, _ in site["by_rank"]))
+    made = max(1, sum(n for site in found for _, n, _, _ in site["by_rank"]))  # by all ranks
+    took = sum(net_time(site) for site in found) / made
     if calls < MANY or computing > GAP * took:
         return
     cost = sum(net_time(site) for site in found)
     first, others = found[0], len(found) - 1
-    where = place(first) + (f" and {others} line{'s' * (others > 1)} more" if others else "")
-    size = readable(round(max(map(bytes_of_a_call, found))))
-    text = f"{calls:,} small calls: {where}. A rank sends at most {size} in one, each takes {seconds(took)} without "
-    text += f"waiting for late ranks, and the program computes {seconds(computing)} before the next: "
-    text += f"{seconds(cost)} in all."
+    where = place(first) + (f" and {others} other line{'s' * (others > 1)}" if others else "")
+    sent = sum(site["bytes_out"] for site in found) / made
+    text = f"{calls:,} small calls: {where}. A rank sends {readable(round(sent))} in one on average, each takes "
+    text += f"{seconds(took)} (without waiting for late ranks), and the program computes for {seconds(computing)} "
+    text += f"before the next: {seconds(cost)} in all."
     do = "Where a call does not need the result of the one before, join them: one call with an array of all values "
     do += "takes hardly longer than one of them."
     yield Advice("small calls", text, do, cost, first["id"])
@@ -76,8 +77,8 @@ def pickled_objects(report: Report) -> Iterator[Advice]:
             continue
         cost = net_time(site)
         text = f"Calls of {place(site)} send Python objects, which are pickled, and made again on each rank that gets "
-        text += f"them. {site['calls']:,} calls, {readable(round(bytes_of_a_call(site)))} each, take {seconds(cost)} "
-        text += "without waiting for late ranks."
+        text += f"them. {site['calls']:,} calls, in which a rank sends {readable(round(bytes_of_a_call(site)))} on "
+        text += f"average, take {seconds(cost)} in all (without waiting for late ranks)."
         do = "Give numpy arrays, whose bytes travel as they are: many objects of one kind fit into one array, or one "
         do += "for each field."
         yield Advice("objects", text, do, cost, site["id"])
@@ -89,8 +90,11 @@ def left_out_counts(report: Report) -> Iterator[Advice]:
         cost = site.get("counting", 0.0)
         if not cost:
             continue
-        text = f"Calls of {place(site)} have no counts, so ranks exchange them first, {site['calls']} times: "
-        text += f"{seconds(cost)} in all, {share(cost, net_time(site))} of the time without late ranks."
+        text = (
+            f"Calls of {place(site)} have no counts, the numbers of items of each rank, so ranks exchange them first, "
+        )
+        text += f"{site['calls']:,} times: {seconds(cost)} in all, {share(cost, net_time(site))} of the time of these "
+        text += "calls (without waiting for late ranks)."
         do = "If all ranks know how many items each one has, give them: counts=[...]. A persistent call exchanges them "
         do += "once."
         yield Advice("counts", text, do, cost, site["id"])
@@ -107,8 +111,9 @@ def unused_overlap(report: Report) -> Iterator[Advice]:
         under_way = site["awaited"] + site["hidden"] + site["late"]
         if site["hidden"] >= HIDDEN * under_way:
             continue
-        text = f"Requests of {place(site)} are awaited as soon as they are made: {share(site['hidden'], under_way)} of "
-        text += f"their time lies beside the program, which waits {seconds(site['awaited'])} for them."
+        text = f"Requests of {place(site)} are awaited as soon as they are made: the program computes in only "
+        text += f"{share(site['hidden'], under_way)} of the time in which they are under way, and waits for them for "
+        text += f"{seconds(site['awaited'])} in all."
         do = "Compute between the call and wait() what does not need the result; comm.progress_thread() lets calls "
         do += "go on meanwhile."
         yield Advice("no overlap", text, do, site["awaited"], site["id"])

@@ -89,15 +89,15 @@ def slow_links(report: Report) -> Iterator[Advice]:
     if found := _slow_host(rates):
         host, rate, typical = found
         text = f"Bytes to and from host {host} move at {rate / 1e6:.3g} MB/s, between the other hosts at "
-        text += f"{typical / 1e6:.3g} MB/s. All ranks move large data for {seconds(moving)}."
+        text += f"{typical / 1e6:.3g} MB/s. Moving large data takes {seconds(moving)} of all ranks."
         do = f"Examine the network of {host} (ringcast doctor), or leave it out: all wait for the slowest host."
         ranks = next(each["ranks"] for each in report["hosts"] if each["name"] == host)
         yield Advice("slow host", text, do, moving, rank=ranks[0] if len(ranks) == 1 else None)
     elif slow := _slow_pair(rates, {ends: max(best for _, best in each) for ends, each in links.items()}):
         (source, dest), rate, typical = slow
         text = f"Bytes from host {source} to {dest} move at {rate / 1e6:.3g} MB/s, between the other hosts at "
-        text += f"{typical / 1e6:.3g} MB/s. All ranks move large data for {seconds(moving)}."
-        do = "Examine this link (ringcast doctor), or order the hosts so that the two are not neighbours."
+        text += f"{typical / 1e6:.3g} MB/s. Moving large data takes {seconds(moving)} of all ranks."
+        do = "Examine this link (ringcast doctor), or list the hosts in an order in which the two are not neighbours."
         yield Advice("slow link", text, do, moving)
 
 
@@ -131,8 +131,8 @@ def worse_than_predicted(report: Report) -> Iterator[Advice]:
         net, predicted = site["net"], site["predicted"]
         if not net or not predicted or net < WORSE * predicted or bytes_of_a_call(site) < LARGE:
             continue
-        text = f"A call of {place(site)} takes {seconds(net)} from the moment at which all ranks have made it; by the "
-        text += f"cost model, which chose the algorithm {site['algorithm']}, it would be {seconds(predicted)}."
+        text = f"A call of {place(site)} takes {seconds(net)} counted from when all ranks have made it; by the "
+        text += f"cost model, which chose the algorithm {site['algorithm']}, it should take {seconds(predicted)}."
         do = "Measure this network (ringcast-launch ... ringcast calibrate -o network.toml), and start the job with "
         do += "--config network.toml."
         yield Advice("prediction", text, do, net_time(site), site["id"])

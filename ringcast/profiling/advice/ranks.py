@@ -8,7 +8,7 @@ from ringcast._util.sizes import readable
 from ringcast.profiling.advice.piece import BUSY, Advice, Report, Site, blocking_collectives, net_time, starved_share
 from ringcast.profiling.culprit import OFTEN, culprit, most_often_late
 from ringcast.profiling.lateness import FROM_ROOT
-from ringcast.profiling.words import place, seconds, share
+from ringcast.profiling.words import observed, place, seconds, share
 
 FEW = 4  # calls from which two sites may be of one loop
 TURNS = 20  # calls from which "in turn" means anything
@@ -25,7 +25,7 @@ def imbalance(report: Report) -> Iterator[Advice]:
         if found is None or site["id"] in roots:
             continue
         rank, calls, cost = found
-        text = f"Rank {rank} is late in {calls} of {site['sampled']} calls of {place(site)}: others wait for it, "
+        text = f"Rank {rank} is late in {calls} of {observed(site)} of {place(site)}: others wait for it, "
         text += f"{seconds(cost)} in all, {share(cost, site['time'])} of the time of these calls."
         do = f"Give rank {rank} less work before this call, or find what slows it down there."
         if site["collective"] in FROM_ROOT:
@@ -42,9 +42,10 @@ def uneven_calls(report: Report) -> Iterator[Advice]:
             continue
         if site["late"] < OFTEN * site["time"] or most_often_late(report, site) is not None:
             continue
-        text = f"In {place(site)} ranks wait {seconds(site['late'])} for late ones, "
-        text += f"{share(site['late'], site['time'])} of the time of these calls, and another rank is late each time."
-        do = "Even out the work between two calls (smaller parts, dealt in turn), or make the call less often."
+        text = f"In calls of {place(site)} ranks wait for others that are late, {seconds(site['late'])} in all, "
+        text += f"{share(site['late'], site['time'])} of the time of these calls; another rank is late each time."
+        do = "Even out the work between two calls (smaller parts, dealt to the ranks in turn), or make the call less "
+        do += "often."
         yield Advice("uneven", text, do, site["late"], site["id"])
 
 
@@ -54,10 +55,11 @@ def busy_root(report: Report) -> Iterator[Advice]:
         root = report["contexts"][str(first["context"])][first["root"]]
         cost = net_time(first) + float(second["time"])
         text = f"All data go through rank {root}, by {place(first)} and then {place(second)}: others wait while it "
-        text += f"receives, combines and sends. The two calls take {seconds(cost)} of all ranks."
-        do = f"Use one {JOINED[first['collective']]}: all get the data of all, and none carries more than the others."
+        text += f"receives, combines and sends. The two calls take {seconds(cost)} in all."
+        do = f"Use one {JOINED[first['collective']]} instead: all get the data of all, and none carries more than the "
+        do += "others."
         if first["collective"] != "reduce":
-            do = f"{do} If the root combines them: an allreduce."
+            do = f"{do} If the root adds them up, or combines them otherwise: an allreduce."
         yield Advice("root", text, do, cost, first["id"], root)
 
 

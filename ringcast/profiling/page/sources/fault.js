@@ -46,7 +46,7 @@ function facts({ missing, notes, timeline }) {
     const [which, them] = missing.length === 1 ? ["rank", "it"] : ["the ranks", "them"];
     lines.unshift(`Nothing is known of ${which} ${ranges(missing)}: no sum here includes ${them}.`);
   }
-  if (timeline.stride > 1) lines.push(`The timeline has every ${count(timeline.stride)}th call, and the slowest.`);
+  if (timeline.stride > 1) lines.push(`The timeline has one of ${count(timeline.stride)} calls, and the slowest of each line on each rank.`);
   if (!lines.length) return null;
   return element(
     "ul",
@@ -56,7 +56,7 @@ function facts({ missing, notes, timeline }) {
 }
 
 function advice(profile, reveal) {
-  if (!profile.advice.length) return quiet("No rule found anything to do better.");
+  if (!profile.advice.length) return quiet("No rule of the advice found a fault.");
   const list = (entries, start) =>
     element(
       "ol",
@@ -84,7 +84,7 @@ function entry({ rule, text, do: todo, site: id, rank, seconds }, profile, revea
     element(
       "p",
       { class: "where" },
-      seconds > 0 ? element("span", {}, `${time(seconds)} of all ranks`) : null,
+      seconds > 0 ? element("span", {}, `${time(seconds)}, the sum of all ranks`) : null,
       site ? element("a", { href: `#site-${id}`, on: { click: () => reveal.site(site) } }, callName(site)) : null,
       named ? element("a", { href: `#rank-${rank}`, on: { click: () => reveal.rank(named) } }, `rank ${rank}`) : null,
     ),
@@ -98,5 +98,5 @@ function whole({ ranks }) {
     all.map(({ key }) => key),
   );
   const total = all.reduce((sum, { key }) => sum + sums[key], 0);
-  return [element("h3", {}, "The time of all ranks"), bar(sums, all, total), legend(sums)];
+  return [element("h3", {}, "Where the time of all ranks went"), bar(sums, all, total), legend(sums)];
 }

@@ -7,7 +7,7 @@ import { several, tickTime, ticks, time } from "./words.js";
 const [LEFT, TOP, WIDTH, TABLED] = [34, 22, 460, 200];
 
 export function measured({ rounds, predicted }, hue) {
-  if (!rounds.measured.length) return quiet("The times of its rounds were not observed.");
+  if (!rounds.measured.length) return quiet("The times of its rounds were not recorded.");
   const ranks = [...new Set(rounds.measured.map(([rank]) => rank))].sort((a, b) => a - b);
   const last = Math.max(...rounds.measured.map(([, , , end]) => end), predicted ?? 0, 1e-9);
   const down = ranks.length <= 20 ? 26 : 9;
@@ -46,7 +46,7 @@ function caption({ drawn: some, measured: all }, ranks, predicted) {
   const which = some ? ` on the first ${several(ranks.length, "rank")}` : "";
   const took = time(Math.max(...all.map(([, , , end]) => end)));
   const wanted = known(predicted) ? `, predicted were ${time(predicted)}` : "";
-  return `Times of the rounds of one observed call${which}, from its first start; it took ${took}${wanted}`;
+  return `Times of the rounds of one recorded call${which}, from its first start; it took ${took}${wanted}`;
 }
 
 function bar([rank, round, start, end], ranks, down, x, hue) {

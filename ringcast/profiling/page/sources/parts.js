@@ -3,14 +3,14 @@
 import { element } from "./dom.js";
 import { percent, time } from "./words.js";
 
-export const PROGRAM = { key: "program", title: "Program", meaning: "outside ringcast" };
+export const PROGRAM = { key: "program", title: "Program", meaning: "the program itself, outside ringcast" };
 export const PARTS = [
-  { key: "late", title: "Late", meaning: "waiting for a rank that had not made the call yet" },
-  { key: "moving", title: "Moving", meaning: "bytes under way; of small messages all that is not late" },
-  { key: "link", title: "Link", meaning: "waiting for a link, or for a peer within the rounds of a call" },
-  { key: "combining", title: "Combining", meaning: "copies and operators between rounds" },
+  { key: "late", title: "Late", meaning: "waiting for a rank that has not made the call yet" },
+  { key: "moving", title: "Moving", meaning: "bytes under way; in calls of few bytes all that is not late" },
+  { key: "link", title: "Link", meaning: "within a call, waiting for the network or for another rank’s part of it" },
+  { key: "combining", title: "Combining", meaning: "copying data, and operators such as sum" },
   { key: "python", title: "Python", meaning: "ringcast’s own Python around the calls" },
-  { key: "awaited", title: "Awaited", meaning: "waiting for requests to complete" },
+  { key: "awaited", title: "Awaited", meaning: "in wait(), for requests that are still under way" },
 ];
 
 // A bar of these parts of `row`, as long as they are of `whole`; read out as a text.
@@ -65,6 +65,11 @@ export function legend(sums) {
       ),
     ),
   );
+}
+
+// The parts of which a row has some: a table needs no column of zeros.
+export function spent(rows, parts) {
+  return parts.filter(({ key }) => rows.some((row) => row[key] > 0));
 }
 
 export function sumOf(rows, keys) {

@@ -1,11 +1,16 @@
 // The ranks: which waits, and for which the others wait.
 
 import { element, quiet, section } from "./dom.js";
-import { PARTS, PROGRAM, bar, gauge } from "./parts.js";
+import { PARTS, PROGRAM, bar, gauge, spent } from "./parts.js";
 import { sortedTable } from "./sorted_table.js";
 import { count, ranges, size, time } from "./words.js";
 
 const MOST = 64; // rows at first
+const HIDDEN = {
+  key: "hidden",
+  title: "Hidden",
+  meaning: "Time of requests that were under way while the program did something else",
+};
 
 export function ranks(profile) {
   if (!profile.ranks.length) {
@@ -67,12 +72,11 @@ function columns(all) {
       value: ({ blamed }) => blamed,
       show: ({ blamed }) => gauge(blamed, most, "late", time(blamed)),
     },
-    ...[PROGRAM, ...PARTS].map(({ key, title, meaning }) => number(key, title, time, meaning)),
-    number("hidden", "Hidden", time, "Of requests: time under way beside the program"),
+    ...spent(all, [PROGRAM, ...PARTS, HIDDEN]).map(({ key, title, meaning }) => number(key, title, time, meaning)),
     number("calls", "Calls", count),
     number("sent", "Sent", size),
     number("received", "Received", size),
     word("host", "Host"),
-    { ...number("pid", "Process", String), text: true },
+    { ...number("pid", "PID", String), text: true },
   ];
 }

@@ -6,8 +6,8 @@ import { messages } from "./messages.js";
 import { gauge } from "./parts.js";
 import { several, time } from "./words.js";
 
-const MEASURED = "Measured is the median, from the moment at which all ranks that it needs had made the call.";
-const PREDICTED = "Predicted is by the cost model.";
+const MEASURED = "Measured is the median of a call, from the moment at which all ranks that it needs had made it too.";
+const PREDICTED = "Predicted is by the cost model, which chooses algorithms.";
 
 export function roundsOf(site, hue) {
   const { rounds } = site;
@@ -16,10 +16,15 @@ export function roundsOf(site, hue) {
     { class: "rounds" },
     algorithm(site),
     comparison(site),
-    rounds?.messages.length
-      ? element("div", { class: "columns" }, messages(rounds, hue), measured(site, hue))
-      : quiet("There is no drawing of its rounds."),
+    rounds?.messages.length || rounds?.measured.length
+      ? element("div", { class: "columns" }, drawing(rounds, hue), measured(site, hue))
+      : quiet("Its rounds were not recorded."),
   );
+}
+
+function drawing(rounds, hue) {
+  if (rounds.messages.length) return messages(rounds, hue);
+  return quiet("Its messages are not drawn: there are too many ranks, or other calls took more time.");
 }
 
 function algorithm(site) {

@@ -34,7 +34,7 @@ function facts(site, members) {
     ["Operator", site.op],
     ["Root", site.root],
     ["Communicator", communicator(site, members)],
-    ["Variants", site.variants > 1 ? `${count(site.variants)}; this is the one that took most time` : null],
+    ["Variants", site.variants > 1 ? `${count(site.variants)} (other data or ranks); the one that took the most time is described here` : null],
     ["Failed", site.failed > 0 ? several(site.failed, "call") : null],
     ["Beside the program", site.hidden > 0 ? `${time(site.hidden)} under way while the ranks computed` : null],
   ];
@@ -57,7 +57,7 @@ function communicator(site, members) {
 function lateness(site) {
   if (!known(site.sampled) || site.sampled >= site.calls) return null;
   return quiet(
-    `Lateness was observed in ${count(site.sampled)} of ${several(site.calls, "call")}, and is scaled to all.`,
+    `Lateness was recorded in ${count(site.sampled)} of ${several(site.calls, "call")}, and is scaled up to all.`,
   );
 }
 
@@ -83,9 +83,9 @@ function blame(site) {
   const [most, all] = [site.blame[0][2], site.blame.reduce((sum, row) => sum + row[2], 0)];
   const rows = site.blame.map(([rank, calls, seconds]) => [
     rank,
-    count(calls),
+    several(calls, "call"),
     gauge(seconds, most, "late", time(seconds)),
     percent(seconds, all),
   ]);
-  return plainTable(["Rank", "Was last in", "Others waited", "Share"], rows, "For whom ranks waited");
+  return plainTable(["Rank", "Came last to", "Others waited", "Share"], rows, "For whom ranks waited");
 }

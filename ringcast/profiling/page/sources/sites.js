@@ -1,10 +1,10 @@
 // The calls of the program, by the line that makes them.
 
 import { element, quiet, section, swatch } from "./dom.js";
-import { PARTS, bar } from "./parts.js";
+import { PARTS, bar, spent } from "./parts.js";
 import { siteDetails } from "./site_details.js";
 import { sortedTable } from "./sorted_table.js";
-import { count, fileName, place, size, time } from "./words.js";
+import { about, count, fileName, place, size, time } from "./words.js";
 
 const MOST = 100; // rows at first
 
@@ -13,7 +13,9 @@ export function sites(profile, colourOf) {
     return { element: section("calls", "Calls", quiet("The program made no call.")), reveal() {}, openAll() {} };
   }
   const table = sortedTable({
-    name: "Calls by line; times are sums of all ranks, but median, slowest, net and predicted are those of one call",
+    name:
+      "Each row is a line of the program that makes calls. Times are sums of all its calls on all ranks, " +
+      "but median, slowest, net and predicted are those of one call on one rank.",
     columns: columns(profile, colourOf),
     rows: profile.sites,
     order: { key: "time", direction: "descending" },
@@ -50,7 +52,7 @@ function columns(profile, colourOf) {
       show: (site) => bar(site, PARTS, longest),
     },
     times("time", "Time", "Of all ranks and all calls"),
-    ...PARTS.map(({ key, title, meaning }) => times(key, title, meaning)),
+    ...spent(profile.sites, PARTS).map(({ key, title, meaning }) => times(key, title, meaning)),
     {
       key: "calls",
       title: "Calls",
@@ -65,9 +67,12 @@ function columns(profile, colourOf) {
       value: (site) => site.bytes_out,
       show: (site) => size(site.bytes_out),
     },
-    times("median", "Median", "Of a call, from the moment at which the rank made it"),
+    {
+      ...times("median", "Median", "Of a call, from the moment at which the rank made it; ≈ where only a digit is known"),
+      show: (site) => (site.median_is_rough ? about(site.median) : time(site.median)),
+    },
     times("slowest", "Slowest", "Of a call, from the moment at which the rank made it"),
-    times("net", "Net", "Median of a call, from the moment at which all ranks that it needs had made it"),
+    times("net", "Net", "Median of a call, from the moment at which all ranks that it needs had made it too"),
     times("predicted", "Predicted", "By the cost model, to compare with net"),
   ];
 }

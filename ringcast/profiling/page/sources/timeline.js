@@ -54,7 +54,7 @@ export function timeline(profile, colourOf, reveal) {
       "p",
       {},
       `${count(rows.reduce((sum, { events }) => sum + events.length, 0))} calls. ` +
-        "A box is a call; it is hatched while it waits for a rank that has not made the call yet.",
+        "A box is a call; it is hatched while its rank waits for one that has not made the call yet.",
     ),
     toolbar(act, shown),
     element("div", { class: "overview", "aria-hidden": "true" }, overview),

@@ -44,6 +44,12 @@ function scaled(value, units, per = "") {
 }
 
 export const time = (seconds) => scaled(seconds, TIMES);
+// A time of which no more than the first digit is known.
+export function about(seconds) {
+  const [unit, name] = TIMES.find(([one]) => seconds >= 0.95 * one) ?? TIMES.at(-1);
+  return `≈${SPACE}${Number((seconds / unit).toPrecision(1))}${SPACE}${name}`;
+}
+
 export const size = (bytes) => scaled(bytes, SIZES);
 export const rate = (perSecond) => scaled(perSecond, SIZES, "/s");
 
