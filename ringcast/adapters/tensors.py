@@ -15,7 +15,6 @@ from ringcast.ops import Array
 
 _OF_NUMPY = {"bool", "float16", "float32", "float64", "complex64", "complex128"}
 _OF_NUMPY |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_BY_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
 
 class _Place:
@@ -31,7 +30,7 @@ class _Place:
         self.__array_interface__ = {
             "version": 3,
             "shape": tuple(tensor.shape),
-            "typestr": _type(tensor.dtype, size),
+            "typestr": _dtype(tensor.dtype, size).str,
             "data": (address, False),
             "strides": tuple(size * stride for stride in tensor.stride()),
         }
@@ -40,14 +39,15 @@ class _Place:
 def viewed(tensor: Any) -> Array:
     """Return a dense CPU tensor as a writable array on the same memory.
 
-    Items of a dtype that numpy lacks are whole numbers of the same size. The tensor's conjugate and negative bits are
-    not seen.
+    Items of a dtype that numpy lacks are records of one field of raw bytes, which has the dtype's name: calls of ranks
+    with different dtypes then differ. The tensor's conjugate and negative bits are not seen.
 
     Raises:
         TypeError: the tensor is quantized, or has no memory of its own.
     """
     found: Array = np.asarray(_Place(tensor))
-    return found
+    dtype = _dtype(tensor.dtype, tensor.element_size())
+    return found if dtype.names is None else found.view(dtype)
 
 
 def numpy_has(dtype: Any) -> bool:
@@ -56,6 +56,7 @@ def numpy_has(dtype: Any) -> bool:
 
 
 @cache
-def _type(dtype: Any, size: int) -> str:
-    """Return the name that numpy's array interface has for the items."""
-    return np.dtype(str(dtype).removeprefix("torch.") if numpy_has(dtype) else _BY_SIZE[size]).str
+def _dtype(dtype: Any, size: int) -> np.dtype[Any]:
+    """Return the dtype of the items in numpy."""
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(name if numpy_has(dtype) else [(name, f"V{size}")])

@@ -8,6 +8,7 @@ objects travel as Python objects.
 from __future__ import annotations
 
 import ast
+import re
 import threading
 from functools import lru_cache
 from math import prod
@@ -20,6 +21,7 @@ from ringcast.errors import ArgumentError
 from ringcast.ops import Array, Op
 
 _PARSING = threading.Lock()  # ranks may be threads, and in Python 3.11 these disturb each other (python/cpython#106905)
+_NAMES = re.compile(":[^:]*:")  # of fields, in the format of a buffer
 LONG_DTYPE = 1024  # characters of a dtype's description beyond which it is parsed each time: peers choose it
 MOST_DIMENSIONS = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 
@@ -116,6 +118,8 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of a dtype for error messages and fingerprints."""
     if dtype.kind in "SU" and dtype.isnative:  # numpy names these after bits
         return dtype.str[1:]
+    if dtype.names is not None and len(dtype.names) == 1 and dtype[0] == f"V{dtype.itemsize}":
+        return dtype.names[0]  # items that numpy lacks, as bfloat16
     return dtype.name if dtype.names is None and dtype.isnative else describe_dtype(dtype)
 
 
@@ -163,7 +167,7 @@ def bytes_of(rank: int, operation: str, buffer: Any, *, writes: bool) -> Array:
             or it is read-only and the call `writes` to it.
     """
     try:
-        objects = "O" in memoryview(buffer).format
+        objects = "O" in _NAMES.sub("", memoryview(buffer).format)
         line: Array = np.frombuffer(buffer, np.uint8)
     except (TypeError, ValueError, BufferError) as error:
         expected = "expected one C-contiguous piece of memory, as a bytearray, an mmap or a numpy array has"

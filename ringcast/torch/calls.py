@@ -128,7 +128,7 @@ class Calls:
 
         def finish(results: list[Any]) -> None:
             indices = torch.from_numpy(results[0]).t()
-            items = torch.from_numpy(results[1]).view(values.dtype).reshape(-1, *values.shape[1:])
+            items = torch.from_numpy(results[1].view(np.uint8)).view(values.dtype).reshape(-1, *values.shape[1:])
             with torch.no_grad():  # a detached one would get the items, and not this one
                 tensor.copy_(torch.sparse_coo_tensor(indices, items, tensor.shape).coalesce())
 

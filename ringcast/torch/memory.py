@@ -1,6 +1,6 @@
 """The memory of torch's tensors as numpy arrays, without a copy where that is possible.
 
-numpy lacks some dtypes of torch: their items travel as whole numbers of the same size. Tensors that are not contiguous
+numpy lacks some dtypes of torch: their items travel as raw bytes, under the dtype's name. Tensors that are not contiguous
 are copied, and copied back.
 """
 

@@ -7,18 +7,20 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+from typing_extensions import deprecated
 
 import ringcast
 from ringcast.wire.call import Site, site_of
 
 _FOLDERS = tuple(f"{Path(str(package.__file__)).parent}/" for package in (torch, ringcast))
+_WRAPPER = deprecated.__call__.__code__.co_filename  # some of torch's calls are in it, as reduce_scatter_tensor
 
 
 class _Inside(dict[str, bool]):
-    """Whether a file is one of torch or ringcast."""
+    """Whether a file is one of torch or ringcast, or the one that marks calls of torch as deprecated."""
 
     def __missing__(self, file: str) -> bool:
-        self[file] = inside = file.startswith(_FOLDERS)
+        self[file] = inside = file.startswith(_FOLDERS) or file == _WRAPPER
         return inside
 
 

@@ -41,6 +41,12 @@ def test_the_public_calls_work_by_the_name_of_the_backend(backend: str) -> None:
     module("torch_collectives", backend)
 
 
+def test_ranks_with_different_dtypes_of_one_size_have_an_error_with_both_names() -> None:
+    made = re.findall(r"rank \d: (\d+) calls", module("torch_dtypes"))
+    assert len(made) == 2
+    assert len(set(made)) == 1
+
+
 def test_threads_meet_through_a_store_and_end_each_others_calls() -> None:
     module("torch_threads")
 
@@ -78,7 +84,7 @@ def test_a_rank_that_fails_is_named_by_all_others_and_in_time() -> None:
         for rank in 0, 2:
             kind, text, _ = found[fault][rank]
             assert (kind, reason in text) == ("DistBackendError", True), text
-    differences = {"mismatch": "shape", "dtypes": "SUM of bfloat16 as float32", "operators": "AVG"}
+    differences = {"mismatch": "shape", "renamed": "shape", "dtypes": "SUM of bfloat16 as float32", "operators": "AVG"}
     for fault, difference in differences.items():
         assert {kind for kind, *_ in found[fault].values()} == {"DistBackendError"}
         texts = [text for _, text, _ in found[fault].values()]

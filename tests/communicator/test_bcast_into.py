@@ -25,7 +25,8 @@ LENGTHS = 0, 1, 100, 1_000_003
 
 def exporters(folder: Path, rank: int, length: int) -> list[Any]:
     """Return memory of so many bytes, of every kind; none can be mapped where there is none."""
-    plain = [bytearray(length), memoryview(bytearray(length + 2))[1:-1], np.empty((length, 1), "S1")]
+    items = [np.empty((length, 1), "S1"), np.empty(length, [("Only", "u1")])]
+    plain = [bytearray(length), memoryview(bytearray(length + 2))[1:-1], *items]
     if not length:
         return [*plain, np.empty((3, 0))]
     file = folder / f"mapped-{rank}"
@@ -39,7 +40,7 @@ def test_every_kind_of_memory_gets_the_bytes_of_the_root(tmp_path: Path, size: i
 
     def work(comm: Communicator) -> list[bytes]:
         found = []
-        for kind in range(4):
+        for kind in range(5):
             memory = exporters(tmp_path, comm.rank, length)
             mine = data if comm.rank == root else memory[(kind + comm.rank) % len(memory)]
             assert comm.bcast_into(mine, root) is None
@@ -48,7 +49,7 @@ def test_every_kind_of_memory_gets_the_bytes_of_the_root(tmp_path: Path, size: i
                 mine.close()  # which nothing holds any more
         return found
 
-    assert ringcast.run(work, size, backend="threads") == [[data] * 4] * size
+    assert ringcast.run(work, size, backend="threads") == [[data] * 5] * size
 
 
 def test_a_mapped_file_is_filled(tmp_path: Path) -> None:

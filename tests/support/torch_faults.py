@@ -75,6 +75,12 @@ def mismatch(_: Callable[[], object], rank: int, __: int) -> None:
     dist.all_reduce(torch.ones(5 if rank == VICTIM else 4))
 
 
+def renamed(_: Callable[[], object], rank: int, __: int) -> None:
+    """Pass tensors of different sizes to a call that torch has renamed, and wrapped in a warning."""
+    part = torch.empty(2 if rank == VICTIM else 1)
+    dist.reduce_scatter_tensor(part, torch.ones(SIZE * len(part)))
+
+
 def mixed(right: Any, wrong: Any, _: Callable[[], object], rank: int, __: int) -> None:
     """Combine in two ways: `right` and `wrong` are a dtype and an operator."""
     dtype, op = wrong if rank == VICTIM else right
@@ -118,6 +124,7 @@ FAULTS = {
     "limit-async": (partial(limited, "async"), signal.SIGSTOP),
     "limit-several": (partial(limited, "of several"), signal.SIGSTOP),
     "mismatch": (mismatch, 0),
+    "renamed": (renamed, 0),
     "dtypes": (partial(mixed, PLAIN, (torch.bfloat16, dist.ReduceOp.SUM)), 0),
     "operators": (partial(mixed, PLAIN, (torch.float32, dist.ReduceOp.AVG)), 0),
     "uneven": (uneven, 0),
