@@ -77,10 +77,10 @@ class RingcastGroup(BaseGroup):  # type: ignore[misc]  # ray's types are skipped
         with self._call(broadcast_options) as (comm, timeout):
             root = _root(broadcast_options)
             if root == comm.rank:
-                comm.bcast_into(memory.items(tensor[0]), root, timeout=timeout)
+                comm.bcast(memory.items(tensor[0]), root, timeout=timeout)
             else:
                 row, back = memory.target(tensor[0])
-                comm.bcast_into(row, root, timeout=timeout)
+                comm.bcast(row, root, timeout=timeout)
                 back()
 
     def allgather(self, tensor_list: list[list[Any]], tensor: list[Any], allgather_options: Any = None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringcast.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed, RendezvousError, Revoked
+from ringcast.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, PeerFailed, RendezvousError, Revoked
 from support import needs, ray_clusters
 from support.patience import patience
 
@@ -282,6 +282,21 @@ class TestErrors:
         found = [error for error, _ in errors_of(actors, work)]
         assert all(isinstance(error, CollectiveMismatch | Revoked) for error in found)
         assert any(isinstance(error, CollectiveMismatch) for error in found)
+
+    def test_a_broadcast_of_another_dtype_is_an_error(self, actors: list[Any]) -> None:
+        from support.programs.ray_ranks import errors_of
+
+        def work(rank: int) -> None:
+            from ray.util import collective
+
+            collective.broadcast(np.ones(3, np.int32 if rank == 1 else np.float32), 0)
+            collective.barrier()
+
+        found = [error for error, _ in errors_of(actors, work)]
+        assert isinstance(found[1], ArgumentError)
+        assert "dtype float32, got a buffer of shape (3,), dtype int32" in str(found[1])
+        assert isinstance(found[0], Revoked)
+        assert isinstance(found[2], Revoked)
 
     def test_an_error_of_one_rank_ends_the_call_of_the_others(self, actors: list[Any]) -> None:
         from support.programs.ray_ranks import errors_of
