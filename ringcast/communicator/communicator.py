@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringcast.collectives.stage import Choice
 from ringcast.communicator.distribution import Distribution
@@ -92,6 +92,11 @@ class Communicator(
 
     def __repr__(self) -> str:
         return f"<Communicator: rank {self.rank} of {self.size}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Communicator cannot be pickled: it belongs to its process; a task of a Pool gets one of its own"
+        )
 
     if not TYPE_CHECKING:  # a type checker would take every name for one that exists
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ringcast.errors import RingcastError, RunFailed, UsageError
 from ringcast.pool.decide import Digest
@@ -33,7 +33,7 @@ from ringcast.pool.messages import (
     Submit,
     TaskFacts,
 )
-from ringcast.pool.packing import Content, Packer, function_content, load
+from ringcast.pool.packing import Content, Packer, function_content, load, unmade
 from ringcast.pool.shelf import Shelf
 from ringcast.wire.error_text import in_a_line, text_of
 
@@ -63,6 +63,9 @@ class TaskFuture(Future[Any]):
         super().__init__()
         self._when_cancelled = cancelled
         self._waits = threading.Lock()  # held for good by the thread that ends the wait: it starts, or is cancelled
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a future cannot be pickled: pass its result")
 
     def cancel(self) -> bool:
         if not super().cancel():
@@ -126,7 +129,7 @@ class Client:
         """
         if initializer is None:
             return
-        self._initializer = packed_function(initializer)
+        self._initializer = packed_function(initializer, "initializer")
         self._initialize(self._side)
 
     def _initialize(self, side: _Side) -> None:
@@ -354,8 +357,10 @@ class Client:
         try:
             results, error = load(frames[0], frames[1:])
         except BaseException as problem:  # of the program's classes
-            part = Part.result if outcome.ok else Part.exception
-            return [], TaskError(part.name, in_a_line(problem), *place, outcome.traceback)
+            if outcome.ok:
+                return [], TaskError(Part.result.name, in_a_line(problem), *place)
+            cause = f"{outcome.cause} ({unmade(problem)})"
+            return [], TaskError(Part.exception.name, cause, *place, outcome.traceback)
         if error is not None:
             with suppress(Exception):  # of a class whose exceptions refuse attributes
                 error.__cause__ = WorkerTraceback(outcome.traceback)
@@ -385,8 +390,8 @@ class Client:
             task.future.set_exception(error)
 
 
-def packed_function(fn: Any) -> Content:
-    """Return a function as content.
+def packed_function(fn: Any, part: str = "function") -> Content:
+    """Return a function as content; errors call it `part`.
 
     Raises:
         TaskError: it cannot be pickled.
@@ -394,7 +399,7 @@ def packed_function(fn: Any) -> Content:
     try:
         return function_content(fn)
     except Exception as error:  # of the program's classes
-        raise TaskError("function", in_a_line(error)) from error
+        raise TaskError(part, in_a_line(error)) from error
 
 
 def failed(error: BaseException, cause: BaseException | None = None) -> Future[Any]:

@@ -54,9 +54,11 @@ class WorkerDied(RingcastError):
 class TaskError(RingcastError):
     """A task could not be brought to a worker, or its outcome not back: something of it cannot be pickled.
 
+    Or the initializer of a pool could not.
+
     Attributes:
-        part: the part that failed: "function", "arguments", "result" or "exception".
-        cause: the error; of an exception that cannot travel, that exception itself.
+        part: the part that failed: "function", "arguments", "result" or "exception"; or "initializer".
+        cause: the error; of an exception that cannot travel, that exception itself, and why.
         rank: the worker, as a rank of the pool's job; None where it has not come to one.
         host: where that runs; empty where it has not come to one.
         remote_traceback: of the task's exception, if that is what cannot travel.
@@ -70,7 +72,8 @@ class TaskError(RingcastError):
     ) -> None:
         where = "" if rank is None else f"rank {rank} ({host}): "
         verb = "do" if part == "arguments" else "does"
-        text = f"{where}the {part} of a task {verb} not travel: {cause}"
+        owner = "the pool" if part == "initializer" else "a task"
+        text = f"{where}the {part} of {owner} {verb} not travel: {cause}"
         super().__init__(f"{text}\n{remote_traceback.rstrip()}" if remote_traceback else text)
         self.part, self.cause, self.rank, self.host, self.remote_traceback = part, cause, rank, host, remote_traceback
 

@@ -24,6 +24,7 @@ import cloudpickle
 from ringcast.bootstrap.cluster.call import SourcePickler, keeps_large
 from ringcast.engine.objects import apart, in_one
 from ringcast.pool.decide import Digest
+from ringcast.wire.error_text import in_a_line
 
 LARGE = 256 << 10  # bytes of a buffer that is named by a digest
 APART = 64 << 10  # bytes of a buffer that is not copied into the pickle
@@ -172,13 +173,22 @@ def pack_outcome(results: Sequence[Any], error: BaseException | None) -> list[An
     return [pickle.dumps((sources, body)), *buffers]
 
 
-def travels(error: BaseException) -> bool:
-    """Return whether an exception is the same when its pickle is loaded; not where its class takes other arguments."""
+def refusal(error: BaseException) -> str:
+    """Return why an exception is not the same when its pickle is loaded; "" if it is."""
     try:
         body, buffers, _ = pickled(error)
-        return type(pickle.loads(body, buffers=buffers)) is type(error)
-    except BaseException:  # of the program's classes
-        return False
+    except BaseException as problem:  # of the program's classes
+        return f"when pickled: {in_a_line(problem)}"
+    try:
+        again = pickle.loads(body, buffers=buffers)
+    except BaseException as problem:  # its class takes other arguments
+        return unmade(problem)
+    return "" if type(again) is type(error) else f"when made anew of its `args` it is of {type(again).__name__}"
+
+
+def unmade(problem: BaseException) -> str:
+    """Return in words that the pickle of an exception could not be loaded."""
+    return f"when made anew of its `args`: {in_a_line(problem)}"
 
 
 def digest(data: Any) -> Digest:

@@ -38,7 +38,7 @@ from ringcast.pool.messages import (
     TaskFacts,
     Tasks,
 )
-from ringcast.pool.packing import load_function, pack_outcome, travels, unpack
+from ringcast.pool.packing import load_function, pack_outcome, refusal, unpack
 from ringcast.wire.error_text import in_a_line, text_of
 
 MASTER = 0
@@ -184,8 +184,10 @@ class _Worker:
                 "follows": is_a(error, CONSEQUENCES),
                 "lost": blames(error)[0] if is_a(error, PeerFailed) else None,
             }
-            if part != Part.exception or not travels(error):
+            if part != Part.exception:
                 facts["part"] = part
+            elif reason := refusal(error):
+                facts |= {"part": part, "cause": f"{facts['cause']} ({reason})"}
         if "part" not in facts:
             try:
                 frames = pack_outcome(results, error)

@@ -1,7 +1,7 @@
 """The memory of torch's tensors as numpy arrays, without a copy where that is possible.
 
-numpy lacks some dtypes of torch: their items travel as raw bytes, under the dtype's name. Tensors that are not contiguous
-are copied, and copied back.
+numpy lacks some dtypes of torch: their items travel as raw bytes, under the dtype's name. Tensors that are not
+contiguous are copied, and copied back.
 """
 
 from __future__ import annotations

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringcast.pool.packing import LARGE, Packer, function_content, load, load_function, pack_outcome, travels, unpack
+from ringcast.pool.packing import LARGE, Packer, function_content, load, load_function, pack_outcome, refusal, unpack
 from ringcast.pool.shelf import Shelf
 
 
@@ -67,11 +68,27 @@ def test_results_and_exceptions_come_back() -> None:
     assert (one, array[-1], repr(error)) == (1, 99_999, "ValueError('bad')")
 
 
+class Hidden(ValueError):
+    """It is made anew as another class."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ValueError, self.args
+
+
 @pytest.mark.parametrize(
-    ("error", "does"), [(ValueError(1), True), (Odd(1, 2), False), (ValueError(threading.Lock()), False)]
+    ("error", "reason"),
+    [
+        (ValueError(1), ""),
+        (
+            Odd(1, 2),
+            "when made anew of its `args`: TypeError: Odd.__init__() missing 1 required positional argument: 'b'",
+        ),
+        (ValueError(threading.Lock()), "when pickled: TypeError: cannot pickle '_thread.lock' object"),
+        (Hidden(), "when made anew of its `args` it is of ValueError"),
+    ],
 )
-def test_exceptions_that_do_not_travel_are_known(error: Exception, does: bool) -> None:
-    assert travels(error) == does
+def test_exceptions_that_do_not_travel_are_known(error: Exception, reason: str) -> None:
+    assert refusal(error) == reason
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=60))

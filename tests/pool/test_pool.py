@@ -78,12 +78,16 @@ def test_what_does_not_travel_is_a_typed_error_of_the_future() -> None:
             pool.submit(abs, bad),
             pool.submit(threading.Lock),
             pool.submit(odd),
+            pool.submit(abs, pool.submit(abs, 1)),
+            pool.submit_ranks(1, lambda comm: comm),
         ]
         errors = [future.exception(patience(20)) for future in futures]
         assert all(isinstance(error, ringcast.TaskError) for error in errors)
+        reasons = ["Odd: 1 2 (when made anew of its `args`: TypeError: ", "a future cannot", "a Communicator cannot"]
+        assert all(reason in str(error) for error, reason in zip(errors[3:], reasons, strict=True))
         return [error.part for error in errors] + [pool.submit(abs, -1).result()]
 
-    assert on_threads(1, use) == ["function", "arguments", "result", "exception", 1]
+    assert on_threads(1, use) == ["function", "arguments", "result", "exception", "arguments", "result", 1]
 
 
 def test_a_task_of_ranks_fails_as_a_whole_and_the_workers_go_on() -> None:
@@ -206,6 +210,10 @@ def test_wrong_arguments() -> None:
         ringcast.Pool(1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="initializer"):
         ringcast.Pool(1, initializer=3)  # type: ignore[arg-type]
+    with pytest.raises(
+        ringcast.TaskError, match="the initializer of the pool does not travel: TypeError: cannot pickle"
+    ):
+        ringcast.Pool(1, initializer=print, initargs=[threading.Lock()])
     with pytest.raises(ValueError, match="retries"):
         ringcast.Pool(1, retries=-1)
     with pytest.raises(ValueError, match="either"):
