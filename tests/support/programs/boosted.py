@@ -22,6 +22,8 @@ from ringcast.ops import Array
 
 PLACES = ("[machines:", "[local_listen_port:")  # of its own network, in the text of a model
 
+HELD: list[socket.socket] = []
+
 
 def data(rows: int, columns: int, rank: int, size: int) -> tuple[Array, Array]:
     """Return this rank's part of some rows, the last of whose columns are categories, and their targets."""
@@ -39,10 +41,16 @@ def train(x: Array, y: Array, rounds: int, parameters: dict[str, Any]) -> lightg
 
 
 def free_port() -> int:
-    """Return a port that is free now; Linux gives it to no connection of another process meanwhile."""
+    """Return a port that is free now.
+
+    Linux gives it to no connection of another process meanwhile, and no other rank takes it, of this job or another
+    one: each holds the name of its port as long as it lives.
+    """
     while True:
         port = random.SystemRandom().randrange(10_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            HELD.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            HELD[-1].bind(f"\0boosted-{port}")  # a name without a file
             return port
 
 
