@@ -44,8 +44,9 @@ def send(
         return
     if frames is None:
         frames = SelfDescribing.frames(value, partial(pickled, group, name))
-    op = begin(group, name, dest, None, tag)
-    yield Exchange(op, group.in_job(dest), frames, False, None, None, tag)
+    to = group.in_job(dest)
+    op = begin(group, name, to, None, tag)
+    yield Exchange(op, to, frames, False, None, None, tag)
     group.endpoint.end(op)
 
 
@@ -55,8 +56,9 @@ def recv(group: Group, source: Source, tag: Tag, out: Any, status: Status | None
     message = _message(group, "recv", out, status)
     if origin is None:
         return None
+    origin = _in_job(group, origin)
     op = begin(group, "recv", None, origin, tag)
-    yield Exchange(op, None, [], False, _in_job(group, origin), message, tag)
+    yield Exchange(op, None, [], False, origin, message, tag)
     group.endpoint.end(op)
     return _received(group, "recv", message, out, status)
 
@@ -79,21 +81,19 @@ def sendrecv(
         frames = SelfDescribing.frames(value, partial(pickled, group, "sendrecv")) if dest is not None else []
     if out is not None:
         frames = [_apart(frame, out) for frame in frames]
-    op = begin(group, "sendrecv", dest, origin, tag)
     to = None if dest is None else group.in_job(dest)
-    if origin is None:
-        yield Exchange(op, to, frames, False, None, None, tag)
-    else:
-        yield Exchange(op, to, frames, False, _in_job(group, origin), message, tag)
+    origin = None if origin is None else _in_job(group, origin)
+    op = begin(group, "sendrecv", to, origin, tag)
+    yield Exchange(op, to, frames, False, origin, None if origin is None else message, tag)
     group.endpoint.end(op)
     return None if origin is None else _received(group, "sendrecv", message, out, status)
 
 
 def probe(group: Group, source: Source, tag: Tag) -> Steps[Status]:
     """Wait for a message and leave it where it is; see `Communicator.probe`."""
-    origin, tag = _some_source(group, "probe", source), _open_tag(group, "probe", tag)
+    origin, tag = _in_job(group, _some_source(group, "probe", source)), _open_tag(group, "probe", tag)
     message, op = SelfDescribing(), begin(group, "probe", None, origin, tag)
-    group.endpoint.protocol.await_message(op, _in_job(group, origin), tag, message)
+    group.endpoint.protocol.await_message(op, origin, tag, message)
     yield Exchange(op, None, [], False, None, None)
     group.endpoint.end(op)
     return _filled(group, Status(), message)
@@ -110,7 +110,7 @@ def iprobe(group: Group, source: Source, tag: Tag) -> Status | None:
 
 
 def begin(group: Group, name: str, dest: int | None, source: int | None, tag: int) -> Operation:
-    """Begin a call that sends to a rank, or receives from one, or both; these are for errors and reports."""
+    """Begin a call that sends to a rank of the job, or receives from one, or both; these are for errors and reports."""
     record, label = in_records(name, dest, source, tag)
     op = group.endpoint.begin(group.context, _CALL, record, p2p=True)
     op.label = label
@@ -225,7 +225,7 @@ def _open_tag(group: Group, name: str, tag: Any) -> int:
 
 @lru_cache(maxsize=1024)
 def in_records(name: str, dest: int | None, source: int | None, tag: int) -> tuple[bytes, str]:
-    """Return the call as the flight recorder keeps it, and as errors name it."""
+    """Return the call as the flight recorder keeps it, and as errors name it; the ranks are of the job."""
     to = f"to {dest}" if dest is not None else ""
     origin = "" if source is None else "from any" if source == ANY else f"from {source}"
     with_tag = f"tag {tag}" if tag != ANY else "any tag"

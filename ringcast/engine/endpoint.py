@@ -107,7 +107,7 @@ class Endpoint:
         self.protocol = Protocol(rank, size, nonce, lookahead=lookahead, lenders=transport.lenders, continues=continues)
         self.transport, self.control = transport, control
         self.recorder = recorder or Recorder(rank, size)
-        self.protocol.payload = self.recorder.sent
+        self.protocol.payload = self.recorder.payload
         self.unanswered = UnansweredErrors()
         self.ready: deque[Runnable] = deque()  # calls that can go on
         self.running: Runnable | None = None  # the call whose steps run now

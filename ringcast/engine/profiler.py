@@ -62,11 +62,12 @@ class Tally:
         requests: how many of them were of requests.
         failed: how many have failed.
         lost: time of operations in calls that block and have failed.
-        sent: bytes of data that this rank had sent when they ended, and that no operation before has counted.
+        sent, received: bytes of data that this rank had moved when they ended, beside those counted before.
         owner: the profiler that counts here.
         traces: the rounds of observed calls, by the number of the operation.
         plan: of the operation, as `ringcast.collectives.stage` makes it.
-        channels: counts of the messages sent and received on the same way, of a message to or from one rank.
+        ends: destination, source and tag of a message between two ranks, as `ends_of`; None of other operations.
+        to: count of the messages with this destination and tag.
     """
 
     __slots__ = (
@@ -75,8 +76,8 @@ class Tally:
         "blocking",
         "call",
         "calls",
-        "channels",
         "context",
+        "ends",
         "failed",
         "histogram",
         "later",
@@ -86,10 +87,12 @@ class Tally:
         "owner",
         "plan",
         "python",
+        "received",
         "requests",
         "sent",
         "site",
         "slowest",
+        "to",
         "traces",
         "under_way",
     )
@@ -97,12 +100,13 @@ class Tally:
     def __init__(self, owner: Profiler, number: int, site: Site, name: str, call: bytes, context: int) -> None:
         self.owner = owner
         self.number, self.site, self.name, self.call, self.context = number, site, name, call, context
-        self.calls = self.later = self.requests = self.failed = self.sent = 0
+        self.calls = self.later = self.requests = self.failed = self.sent = self.received = 0
         self.blocking = self.under_way = self.awaited = self.python = self.before = self.lost = 0.0
         self.slowest = 0.0, 0, 0.0
         self.histogram = [0] * BUCKETS
         self.traces: dict[int, list[Event]] = {}
-        self.channels: tuple[list[int], list[int]] | None = None
+        self.ends = ends_of(call)
+        self.to: list[int] | None = None
         self.plan: Any = None
 
 
@@ -112,10 +116,11 @@ class Profiler(Recorder):
     def __init__(
         self, recorder: Recorder, size: int, clock: Callable[[], float], save: Callable[[Profiler], None] | None = None
     ) -> None:
-        self._memory, self._last, self.sent = recorder._memory, recorder._last, recorder.sent
+        self._memory, self._last, self.payload = recorder._memory, recorder._last, recorder.payload
         self._clock = clock  # of the transport, which may be simulated
         self.tallies: list[Tally] = []
-        self.moments: list[tuple[int, int, int, float, float]] = []  # tally, number, another number, begin, end
+        # Tally, number, another number, begin, end; of a message received also its source and tag.
+        self.moments: list[tuple[int, int, int, float, float, *tuple[int, ...]]] = []
         self.stride = 1
         self._cycle = STAGES  # numbers of operations that lie between the calls that are kept
         self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
@@ -126,14 +131,14 @@ class Profiler(Recorder):
         self._room = min(MOST_MOMENTS, max(FEWEST_MOMENTS, MOMENTS // size))
         self._of: dict[tuple[Site, bytes, int], Tally] = {}
         self._calls: dict[tuple[Site, bytes], tuple[str, Site]] = {}
-        self._channels: dict[tuple[int, str, str], list[int]] = {}
+        self._channels: dict[tuple[int, str, int, int], list[int]] = {}
         self._left = self.start  # when the program has left the last call
         self._entered = self.start  # when it has entered the call that it is in now
         self._inside = 0.0  # time of the operations of that call
         self._charged = 0.0  # of `outside`: what tallies have as the time before them
         self._tally: Tally | None = None  # of the last of them
         self._depth = 0  # of calls within calls
-        self._counted = self.sent[-1]  # bytes sent that operations have counted
+        self._sent, self._received = self.payload[-2], self.payload[-1]  # bytes that operations have counted
         self._save, self._due = save, self.start + SAVE
 
     def begin(self, op: Operation, call: bytes) -> None:
@@ -146,14 +151,18 @@ class Profiler(Recorder):
 
     def done(self, op: Operation) -> float:
         now, began, tally = _done(self, op), op.began, op.tally
-        counted, self._counted = self._counted, self.sent[-1]
+        payload = self.payload
+        sent, received = payload[-2], payload[-1]
+        sent_here, self._sent = sent - self._sent, sent
+        received_here, self._received = received - self._received, received
         if tally is None or tally.owner is not self or began == inf:  # begun before the profile, or counted already
             return now
         op.began = inf
         seconds = now - began
         tally.calls += 1
         tally.later += op.number % STAGES != 0
-        tally.sent += self._counted - counted
+        tally.sent += sent_here
+        tally.received += received_here
         tally.histogram[int(seconds * 1e9).bit_length()] += 1
         if op.blocks:
             tally.blocking += seconds
@@ -167,8 +176,8 @@ class Profiler(Recorder):
             tally.under_way += seconds
         if seconds > tally.slowest[0]:
             tally.slowest = seconds, op.number, began
-        if tally.channels is not None:
-            self._keep_message(tally, began, now)
+        if tally.ends is not None:
+            self._keep_message(tally, op.met, began, now)
         elif op.number and op.number % self._cycle < STAGES:
             self.moments.append((tally.number, op.number, 0, began, now))
             if len(self.moments) > self._room:
@@ -218,7 +227,7 @@ class Profiler(Recorder):
         self.end = self._clock()
         self.outside, self._left = self.outside_until(self.end), self.end
         recorder = Recorder.__new__(Recorder)
-        recorder._memory, recorder._last, recorder.sent = self._memory, self._last, self.sent
+        recorder._memory, recorder._last, recorder.payload = self._memory, self._last, self.payload
         return recorder
 
     def save(self) -> None:
@@ -294,7 +303,8 @@ class Profiler(Recorder):
             self._calls[NOWHERE, b""] = "", NOWHERE
         name, place = self._call_of_program(key[0], key[1][:32])
         tally = Tally(self, len(self.tallies), place, name, *key[1:])
-        tally.channels = self._ways(*key[1:])
+        if tally.ends is not None and tally.ends[0]:
+            tally.to = self._channel(tally.context, "to", int(tally.ends[0]), int(tally.ends[2]))
         self.tallies.append(tally)
         self._of[key] = tally
         return tally
@@ -315,26 +325,26 @@ class Profiler(Recorder):
             self._calls[site, collective] = known = name, place
         return known
 
-    def _ways(self, call: bytes, context: int) -> tuple[list[int], list[int]] | None:
-        """Return the counts of messages on the way to, and from, the ranks of a message between two; else None."""
-        ends = ends_of(call)
-        if ends is None:
-            return None
-        dest, source, tag = ends
-        ways = (context, f"to {dest}", tag), (context, f"from {source}", tag)
-        if len(self._channels) > CHANNELS:
-            return [0], [0]
-        return self._channels.setdefault(ways[0], [0]), self._channels.setdefault(ways[1], [0])
+    def _channel(self, context: int, way: str, rank: int, tag: int) -> list[int] | None:
+        """Return the count of messages to a rank, or from it; None if there are too many counts."""
+        key = context, way, rank, tag
+        found = self._channels.get(key)
+        if found is None and len(self._channels) < CHANNELS:
+            found = self._channels[key] = [0]
+        return found
 
-    def _keep_message(self, tally: Tally, began: float, now: float) -> None:
-        assert tally.channels is not None
-        sent, received = tally.channels
-        sent[0] += 1
-        received[0] += 1
-        if not sent[0] % self.stride or not received[0] % self.stride:
-            self.moments.append((tally.number, sent[0], received[0], began, now))
+    def _keep_message(self, tally: Tally, met: tuple[int, int] | None, began: float, now: float) -> None:
+        """Count a message that was sent, and one that was received, and keep when."""
+        sent, received = tally.to, None if met is None else self._channel(tally.context, "from", *met)
+        numbers = _next(sent), _next(received)
+        if self._keeps(*numbers):
+            self.moments.append((tally.number, *numbers, began, now, *(met or ())))
             if len(self.moments) > self._room:
                 self._thin_out()
+
+    def _keeps(self, sent: int, received: int) -> bool:
+        """Return whether the moments are kept of a message with these counts, of which one may be 0: there is none."""
+        return (sent > 0 and not sent % self.stride) or (received > 0 and not received % self.stride)
 
     def _thin_out(self) -> None:
         """Make room: keep the moments of every second call that has some."""
@@ -342,11 +352,9 @@ class Profiler(Recorder):
         self._cycle *= 2
         self.moments = [each for each in self.moments if self._stays(each)]
 
-    def _stays(self, moment: tuple[int, int, int, float, float]) -> bool:
+    def _stays(self, moment: tuple[Any, ...]) -> bool:
         tally, number, other = self.tallies[moment[0]], moment[1], moment[2]
-        if tally.channels is None:
-            return call_of(number) % self.stride == 0
-        return number % self.stride == 0 or other % self.stride == 0
+        return call_of(number) % self.stride == 0 if tally.ends is None else self._keeps(number, other)
 
 
 class _Rounds:
@@ -362,12 +370,23 @@ class _Rounds:
             self._events.append(event)
 
 
+def _next(count: list[int] | None) -> int:
+    """Count one more, and return how many there are; 0 where nothing is counted."""
+    if count is None:
+        return 0
+    count[0] += 1
+    return count[0]
+
+
 def _is_due(calls: int) -> bool:
     return calls < FIRST or calls % EVERY == 0
 
 
 def ends_of(call: bytes) -> tuple[str, str, str] | None:
-    """Return destination, source and tag of a message between two ranks, "" where there is none, or any; else None."""
+    """Return destination, source and tag of a message between two ranks of the job; None of other operations.
+
+    Each is "" where there is none; the source may be "any", and "" also stands for any tag.
+    """
     shape = CALL.unpack(call)[4].rstrip(b"\0").decode() if len(call) == CALL.size else ""
     if not shape.startswith("(") or "tag" not in shape:
         return None

@@ -3,8 +3,8 @@
 With a launcher the records lie in a mapped file of the job's private directory, else in plain memory. A record is
 written once when its operation begins, and touched once more when that ends. Rounds are not followed: the record gets
 them, and the ranks that the operation waits for, when it has waited for a while, and when it fails. Behind them
-are counters of the bytes of data sent to each rank, which the protocol advances itself. `ringcast.wire.flight` defines
-the layout.
+are counters of the bytes of data sent to each rank, and received, which the protocol advances itself.
+`ringcast.wire.flight` defines the layout.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from ringcast.wire.flight import (
     MAGIC,
     MOVING,
     PATH_LENGTH,
+    PAYLOAD_AT,
     PEERS,
     RECORD,
     RUNNING,
-    SENT_AT,
     STATE_AT,
     WHEN,
     image_size,
@@ -52,7 +52,7 @@ class Recorder:
 
     def __init__(self, rank: int, size: int, memory: bytearray | mmap.mmap | None = None) -> None:
         self._memory = bytearray(image_size(size)) if memory is None else memory
-        self.sent = memoryview(self._memory)[SENT_AT:].cast("Q")
+        self.payload = memoryview(self._memory)[PAYLOAD_AT:].cast("Q")
         self._last = 0
         host = _cut(socket.gethostname(), 64)
         HEADER.pack_into(self._memory, 0, MAGIC, rank, size, os.getpid(), 0, _wall(), self._clock(), 0.0, host)
@@ -87,7 +87,7 @@ class Recorder:
         if isinstance(self._memory, mmap.mmap) and not self._memory.closed:
             LEFT.pack_into(self._memory, LEFT_AT, 1)
             WHEN.pack_into(self._memory, LEFT_WHEN, self._clock())
-            self.sent.release()
+            self.payload.release()
             self._memory.close()
 
     def image(self) -> bytes:

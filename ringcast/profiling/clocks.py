@@ -35,19 +35,24 @@ def _bounds(parts: Sequence[Part], calls: Sequence[Call], first: str) -> dict[st
     where = {part["rank"]: part["host"] for part in parts}
     found: dict[str, tuple[float, float]] = {}
     for call in calls:
-        at: defaultdict[str, list[Moment]] = defaultdict(list)
-        for moment in call.moments:
-            at[where[moment.rank]].append(moment)
-        here = at.pop(first, [])
-        for host, there in at.items() if here else ():
+        waiting, needed = _by_host(call.moments, where), _by_host([*call.moments, *call.others], where)
+        for host in needed.keys() - {first} if first in needed else ():
             least, most = found.get(host, (-inf, inf))
-            found[host] = max(least, -_slack(call, there, here)), min(most, _slack(call, here, there))
+            least = max(least, -_slack(call, waiting[host], needed[first]))
+            found[host] = least, min(most, _slack(call, waiting[first], needed[host]))
+    return found
+
+
+def _by_host(moments: Sequence[Moment], where: Mapping[int, str]) -> defaultdict[str, list[Moment]]:
+    found: defaultdict[str, list[Moment]] = defaultdict(list)
+    for moment in moments:
+        found[where[moment.rank]].append(moment)
     return found
 
 
 def _slack(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> float:
     """Return how long after the ranks it needs had made a call one of the waiting ranks left it, at the least."""
-    if call.root is None and call.collective not in FROM_LOWER:  # all need the same ranks
+    if waiting and call.root is None and call.collective not in FROM_LOWER:  # all need the same ranks
         waiting = [min(waiting, key=lambda moment: moment.ended)]
     needed = zip(waiting, waits(call, waiting, others), strict=True)
     return min((moment.ended - wait.ready for moment, wait in needed if wait is not None), default=inf)

@@ -8,10 +8,9 @@ sender; a sender needs the receiver too, where the message is not sent at once.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from ringcast.wire.header import STAGES, call_of
 
@@ -19,7 +18,6 @@ FROM_ROOT = frozenset({"bcast", "bcast_into", "scatter", "scatterv"})
 TO_ROOT = frozenset({"reduce", "gather", "gatherv"})
 FROM_LOWER = frozenset({"scan", "exscan"})
 MESSAGES = frozenset({"send", "recv", "sendrecv", "probe"})
-Way: TypeAlias = tuple[int, int, int]  # communicator, sender, receiver
 OF_NEIGHBORS = "neighbor_"  # begins names of collectives; only the ranks themselves know their neighbours
 
 
@@ -28,7 +26,7 @@ class Moment(NamedTuple):
 
     rank: int  # in the job
     tally: int  # of this rank
-    number: int  # of the operation; of a message how many there were before it
+    number: int  # of the operation; of a message, how many there were on its way, with it
     began: float
     ended: float
 
@@ -40,6 +38,7 @@ class Call(NamedTuple):
     root: int | None  # rank in the job
     members: Sequence[int]  # ranks in the job, by rank of the communicator
     moments: list[Moment]
+    others: list[Moment]  # of ranks that these may need, in exchanges in which they wait for another message
     sources: Mapping[int, frozenset[int]] | None  # of a rooted one, by rank: the ranks whose data come to it; if known
 
 
@@ -55,25 +54,40 @@ def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iter
     stride = max((part["stride"] for part in parts), default=1)
     calls: dict[Any, Call] = {}
     known = _known_sources(parts)
-    tags = _tags(parts)
     for i, part in enumerate(parts):
         by, rank = shift[i], part["rank"]
-        for tally_number, op, other, began, ended in part["moments"]:
+        for tally_number, op, other, began, ended, *met in part["moments"]:
             tally = part["tallies"][tally_number]
             moment = Moment(rank, tally_number, op, began + by, ended + by)
             if tally["ends"] is not None:
-                key = _message(part, tally, (op, other), stride, tags)
+                _add_message(calls, tally, moment, other, met, stride)
             elif call_of(op) % stride == 0:  # else not all ranks have kept it
                 key = tally["context"], op
-            else:
-                continue
-            if key not in calls:
-                members = members_of(part, tally["context"])
-                root = tally["root"]
-                sources = known.get(_arguments(tally))
-                calls[key] = Call(tally["collective"], None if root is None else members[root], members, [], sources)
-            calls[key].moments.append(moment)
-    yield from calls.values()
+                if key not in calls:
+                    members, root = members_of(part, tally["context"]), tally["root"]
+                    root = None if root is None else members[root]
+                    calls[key] = Call(tally["collective"], root, members, [], [], known.get(_arguments(tally)))
+                calls[key].moments.append(moment)
+    yield from (call for call in calls.values() if call.moments)
+
+
+def _add_message(
+    calls: dict[Any, Call], tally: Mapping[str, Any], moment: Moment, received: int, met: Sequence[int], stride: int
+) -> None:
+    """Add the moment of a message to its call, in which both ends meet; an exchange is part of two calls."""
+    dest, _, tag = tally["ends"]
+    context, rank, sent = tally["context"], moment.rank, moment.number
+    collective = tally["collective"]
+    if met and received % stride == 0:
+        _message(calls, collective, (context, met[0], rank, met[1], received)).moments.append(moment)
+    if dest and sent % stride == 0:
+        call = _message(calls, collective, (context, rank, int(dest), int(tag), sent))
+        (call.others if met else call.moments).append(moment)
+
+
+def _message(calls: dict[Any, Call], collective: str, key: tuple[int, int, int, int, int]) -> Call:
+    """Return the call of a message: communicator, source, destination, tag, and how many there were, with it."""
+    return calls.setdefault(("message", *key), Call(collective, None, (), [], [], None))
 
 
 def members_of(part: Mapping[str, Any], context: int) -> Sequence[int]:
@@ -109,36 +123,6 @@ def _sources(messages: Sequence[Sequence[int]], members: Sequence[int]) -> dict[
     return {rank: frozenset(ranks - {rank}) for rank, ranks in direct.items()}
 
 
-def _tags(parts: Sequence[Mapping[str, Any]]) -> dict[Way, str]:
-    """Return the tag of all messages on a way, where they have one and their receives take any."""
-    sent, received = defaultdict[Way, set[str]](set), defaultdict[Way, set[str]](set)
-    for part in parts:
-        for tally in part["tallies"]:
-            dest, source, tag = tally["ends"] or ("", "", "")
-            context, members = tally["context"], members_of(part, tally["context"])
-            if dest.isdigit():
-                sent[context, part["rank"], members[int(dest)]].add(tag)
-            if source.isdigit():
-                received[context, members[int(source)], part["rank"]].add(tag)
-    return {way: next(iter(tags)) for way, tags in sent.items() if len(tags) == 1 and received[way] == {""}}
-
-
-def _message(
-    part: Mapping[str, Any], tally: Mapping[str, Any], counts: tuple[int, int], stride: int, tags: Mapping[Way, str]
-) -> object:
-    """Return the key by which the two ends of a message find each other; of others, one of its own."""
-    (sent, received), (dest, source, tag) = counts, tally["ends"]
-    context, rank = tally["context"], part["rank"]
-    members = members_of(part, context)
-    if source.isdigit() and received % stride == 0:
-        way = context, members[int(source)], rank
-        if tag or way in tags:
-            return "message", *way, tag or tags[way], received
-    if tag and dest.isdigit() and not source and sent % stride == 0:
-        return "message", context, rank, members[int(dest)], tag, sent
-    return "alone", context, rank, dest, source, tag, sent, received
-
-
 def waits(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> list[Wait | None]:
     """Return for each of the waiting ranks the last of the others that it needs; None if that is not known, or none.
 
@@ -146,7 +130,7 @@ def waits(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> li
 
     Takes O(n log n) for n moments.
     """
-    collective, root, members, moments, sources = call
+    collective, root, members, moments, _, sources = call
     later = moments[0].number % STAGES and collective not in MESSAGES
     if later or collective.startswith(OF_NEIGHBORS):
         return [None] * len(waiting)

@@ -21,7 +21,7 @@ from ringcast.algorithms.network import Network
 from ringcast.analysis.rounds import messages
 from ringcast.collectives.stage import StagePlan
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.profiler import Profiler, Tally, ends_of
+from ringcast.engine.profiler import Profiler, Tally
 from ringcast.engine.slot_sizes import slot_sizes
 from ringcast.monitoring.trace import to_json
 from ringcast.procs.portable import bound, processors, starved
@@ -67,7 +67,7 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         "protocol": build(),
         "network": {name: getattr(network, name) for name in ("alpha", "beta", "gamma")},
         **machine(),
-        "sent": [(rank, int(nbytes)) for rank, nbytes in enumerate(profiler.sent[:-1]) if nbytes],
+        "sent": [(rank, int(nbytes)) for rank, nbytes in enumerate(profiler.payload[:-2]) if nbytes],
         # The world has many members, and is the same in all parts.
         "contexts": {str(number): [*members] for number, members in contexts.items() if members is not everyone},
         "tallies": [_tally(endpoint, tally, network, drawn, contexts[tally.context]) for tally in profiler.tallies],
@@ -115,9 +115,10 @@ def _tally(endpoint: Endpoint, tally: Tally, network: Network, drawn: set[int], 
         "name": tally.name,
         "context": tally.context,
         **_arguments(tally.call),
-        "ends": ends_of(tally.call),
+        "ends": tally.ends,
         "calls": tally.calls - tally.later,
         "sent": tally.sent,
+        "received": tally.received,
         "requests": tally.requests,
         "failed": tally.failed,
         "blocking": tally.blocking,

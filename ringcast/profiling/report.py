@@ -134,8 +134,9 @@ class _Report:
 
     def _count(self, call: Call, *, shown: bool) -> None:
         """Count the lateness in a call."""
-        needed = waits(call, call.moments, call.moments)
-        tally_at = {moment.rank: moment.tally for moment in call.moments}
+        others = [*call.moments, *call.others]
+        needed = waits(call, call.moments, others)
+        tally_at = {moment.rank: moment.tally for moment in others}
         worst: tuple[float, int, Key] | None = None
         for moment, wait in zip(call.moments, needed, strict=True):
             tally = self.tally_of[moment.rank, moment.tally]
@@ -261,7 +262,7 @@ class _Report:
             "variants": len({(t["context"], t["dtype"], t["shape"], t["algorithm"], t["op"]) for t in tallies}),
             "calls": calls,
             "bytes_out": sum(tally["sent"] for tally in tallies),
-            "bytes_in": sum(tally["sent"] for tally in tallies),
+            "bytes_in": sum(tally["received"] for tally in tallies),
             "time": sum(sums.values()),
             **sums,
             "counting": sum(sum(each.values()) - each["late"] for _, tally, each in phases if _counts(tally)),

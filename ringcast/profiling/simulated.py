@@ -74,7 +74,9 @@ def _part(rank: int, size: int, events: Sequence[Event], span: float, network: N
         if not isinstance(event, RoundEnd) and event.send_to is not None:
             sent[event.send_to] += event.sent
     bucket = int(end * 1e9).bit_length()
-    own = {"sent": sum(sent), "blocking": end, "slowest": (end, STAGES, 0.0), "histogram": [(bucket, 1)]}
+    received = sum(event.received for event in events if isinstance(event, RoundEnd))
+    moved = {"sent": sum(sent), "received": received}
+    own = {**moved, "blocking": end, "slowest": (end, STAGES, 0.0), "histogram": [(bucket, 1)]}
     return {
         "rank": rank,
         "size": size,

@@ -146,7 +146,7 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *named)
     uint64_t **places[] = {&self->sent, &self->seen, &self->posted, &self->matched,   &self->spent,
                            &self->held, &self->owed, &self->asked,  &self->transfers, &self->payload};
     for (int i = 0; i < 10; i++)
-        if (!self->links || !(*places[i] = keep(self, words[i], 8 * (Py_ssize_t)(i < 8 ? size : i < 9 ? 1 : size + 1)))) {
+        if (!self->links || !(*places[i] = keep(self, words[i], 8 * (Py_ssize_t)(i < 8 ? size : i < 9 ? 1 : size + 2)))) {
             Py_DECREF(self);
             return self->links ? NULL : PyErr_NoMemory();
         }
@@ -517,6 +517,7 @@ static void matched(Lane *self, uint64_t peer, const Message *message)
     uint64_t credit = message->header[6], spent = self->spent[peer];
     self->spent[peer] = spent > credit ? spent - credit : 0;
     self->matched[peer]++;
+    self->payload[self->size + 1] += message->header[5];
     consumed(self, peer, message);
 }
 

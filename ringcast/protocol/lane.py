@@ -161,7 +161,7 @@ class PythonLane:
     ) -> None:
         self._rank, self._nonce, self._ledger, self._lanes = rank, nonce, ledger, lanes
         self._outbox, self._eager_credits = outbox, eager_credits
-        self._found = (0, 0)  # cost of the message that was found last, and the credit that it returns
+        self._found = (0, 0, 0)  # of the message that was found last: bytes of data, cost, the credit that it returns
 
     def put(
         self,
@@ -210,11 +210,12 @@ class PythonLane:
         return bytes(found[0])
 
     def accept(self, peer: int, /) -> None:
-        ledger, (size, credit) = self._ledger, self._found
+        ledger, (length, size, credit) = self._ledger, self._found
         self._lanes.release(peer)
         ledger.owed[peer] += size
         ledger.seen[peer] += 1
         ledger.matched[peer] += 1
+        self._outbox.count_received(peer, length)
         if credit:
             self._eager_credits.take_back(peer, credit)
 
@@ -247,7 +248,7 @@ class PythonLane:
             or not self._eager_credits.may_match(peer, size)
         ):
             return None
-        self._found = size, credit
+        self._found = length, size, credit
         return frame, data, joined
 
     def prepare(self, moves: Sequence[Move], memory: Any, split: int = 0, /) -> Any:

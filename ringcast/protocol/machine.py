@@ -760,7 +760,7 @@ class Protocol:
             if not self._aborter.agree(op, h):
                 self._forget_eager(h)
                 return
-            recv.peer, recv.ordinal = h.source, h.ordinal
+            recv.peer, recv.ordinal = op.met = h.source, h.ordinal
             recv.sources = NOBODY
         if recv.total is None:
             if not self._announce(recv.sink, h, frames):
@@ -785,6 +785,7 @@ class Protocol:
             self.invalidate(op.context, error)
         self._eager_credits.give_back(h)
         self.matched[h.source] += 1
+        self._outbox.count_received(h.source, h.length)
         op.complete(recv)
         if h.source == self.rank:
             self._sending.finish((h.source, h.transfer))
@@ -798,7 +799,9 @@ class Protocol:
         except BaseException as error:  # of the user's operator, as below
             self.invalidate(recv.operation.context, error)
             return True
-        self.matched[h.source] += fetched
+        if fetched:
+            self.matched[h.source] += 1
+            self._outbox.count_received(h.source, h.length)
         return fetched
 
     def _announce(self, sink: Sink, h: Header, frames: Sequence[Frame]) -> bool:
@@ -920,6 +923,7 @@ class Protocol:
             return
         if self._receiving.advance(recv):
             self.matched[h.source] += 1
+            self._outbox.count_received(h.source, recv.received)
 
     def _bind(self, h: Header) -> Receive | None:
         """Find the receive that granted this transfer before it had a number."""

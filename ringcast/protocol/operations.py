@@ -143,6 +143,7 @@ class Operation:
         "lending",
         "lends",
         "lost",
+        "met",
         "number",
         "on_ready",
         "pending",
@@ -175,6 +176,7 @@ class Operation:
         self.lending: set[Send] = set()  # messages that are read so, as nothing waits for them yet
         self.sent: dict[int, int] = {}
         self.received: dict[int, int] = {}
+        self.met: tuple[int, int] | None = None  # source and tag of the message point-to-point that it has received
         self.record = 0  # where the flight recorder has it; 0 nowhere
         self.began = 0.0  # when the recorder has noted that
         self.blocks = True  # its caller has nothing to do until it is done

@@ -40,14 +40,19 @@ class Outbox:
     def __init__(self, rank: int, nonce: int, counters: Counters) -> None:
         # (peer, message, whether its loss matters, memory that is lent with it)
         self.queue: deque[tuple[int, list[Frame], bool, Sequence[memoryview]]] = deque()
-        # By rank: bytes of users' data ever sent there, headers not counted; and behind them the sum.
-        self.payload: list[int] | memoryview[int] = [0] * (len(counters.sent) + 1)
+        # Bytes of users' data, headers not counted: by rank, all that were sent there; their sum; all that have come.
+        self.payload: list[int] | memoryview[int] = [0] * (len(counters.sent) + 2)
         self.rank, self._nonce, self._sent = rank, nonce, counters.sent
 
     def count(self, peer: int, size: int) -> None:
         """Count bytes of users' data as sent to a peer."""
         self.payload[peer] += size
-        self.payload[-1] += size
+        self.payload[-2] += size
+
+    def count_received(self, peer: int, size: int) -> None:
+        """Count bytes of users' data as received from a peer."""
+        if peer != self.rank:
+            self.payload[-1] += size
 
     def emit(
         self,

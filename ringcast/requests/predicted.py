@@ -54,7 +54,7 @@ class PredictedMessages(Calls):
                 if type(frames) is not list:
                     return UNMADE
                 return self._make(name, messages.send(self._group, value, dest, tag, frames, name), None, site)
-            record, label = messages.in_records(name, dest, None, tag)
+            record, label = messages.in_records(name, to.peer, None, tag)
             op = to.begin(record, site)
             if loan is not None and not loan.settle():
                 return self._settled(to.rest(label), loan, name, site)
@@ -96,7 +96,8 @@ class PredictedMessages(Calls):
                     return UNMADE
                 facts = self._group, value, dest, source, tag, out, status, frames
                 return self._make("sendrecv", collectives.point_to_point.sendrecv(*facts), None, site)
-            return self._awaited(origin, origin.lane(tag), ("sendrecv", dest, source, tag), site, out, status, loan)
+            call = "sendrecv", to.peer, source, tag
+            return self._awaited(origin, origin.lane(tag), call, site, out, status, loan)
 
     def _start_send(self, value: Any, dest: Any, tag: Any, call: OpenCall) -> Task[None] | None:
         """Send a value in place of the steps of a call; None if it does not go at once."""
@@ -104,7 +105,7 @@ class PredictedMessages(Calls):
         payload = None if to is None or not _is_tag(tag) else collectives.self_describing.at_once(value)
         if to is None or payload is None or (lane := to.lane()) is None or not to.put(lane, tag, payload):
             return None
-        record, _ = collectives.point_to_point.in_records("send", dest, None, tag)
+        record, _ = collectives.point_to_point.in_records("send", to.peer, None, tag)
         to.endpoint.recorder.done(to.begin(record, call.site))
         return ended(to.endpoint, call.steps, call.site, None)
 
@@ -129,10 +130,10 @@ class PredictedMessages(Calls):
     ) -> Any:
         """Return the value of the next message, however it comes; `call` is name, destination, source and tag.
 
-        What the call has offered is read before it ends.
+        The destination is a rank of the job. What the call has offered is read before it ends.
         """
-        group, messages, (name, _, source, tag) = self._group, collectives.point_to_point, call
-        record, label = messages.in_records(*call)
+        group, messages, (name, dest, source, tag) = self._group, collectives.point_to_point, call
+        record, label = messages.in_records(name, dest, origin.peer, tag)
         op = origin.begin(record, site)
         try:
             found = None if lane is None else self._next(origin, lane, tag, out)
@@ -144,6 +145,7 @@ class PredictedMessages(Calls):
             if loan is not None:
                 loan.hand_over(op)
             return self._make(name, messages.received(group, name, op, origin.peer, tag, out, status), None, site)
+        op.met = origin.peer, _tag_of(found[0], tag)
         result = partial(_taken, *found, source, tag, out, status)
         if loan is not None and not loan.settle():
             return self._settled(origin.rest(label), loan, name, site, result)
@@ -219,7 +221,7 @@ class _Receiving:
         status: Status | None,
         call: OpenCall,
     ) -> None:
-        record, label = collectives.point_to_point.in_records("recv", None, *message)
+        record, label = collectives.point_to_point.in_records("recv", None, origin.peer, message[1])
         self._caller, self._origin, self._out, self._status = caller, origin, out, status
         self._source, self._tag = message
         self._replaced = call.steps
@@ -236,6 +238,7 @@ class _Receiving:
         if found is None:
             return None
         self._replaced.close()
+        op.met = origin.peer, _tag_of(found[0], self._tag)
         origin.endpoint.recorder.done(op)
         try:
             return (_taken(*found, self._source, self._tag, self._out, self._status),)
@@ -258,8 +261,13 @@ class _Receiving:
 def _taken(message: bytes, value: Opened | Offered, source: int, tag: int, out: Any, status: Status | None) -> Any:
     """Return the value of a message that has come, and note in the status whence."""
     if status is not None:
-        status.fill(source, unpack_fields(message)[7] if tag == ANY else tag, value.nbytes)
+        status.fill(source, _tag_of(message, tag), value.nbytes)
     return value.value(out)
+
+
+def _tag_of(message: bytes, tag: int) -> int:
+    """Return the tag of a message that was received with this one, or with ANY."""
+    return unpack_fields(message)[7] if tag == ANY else tag
 
 
 def _put(

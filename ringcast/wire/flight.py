@@ -38,8 +38,8 @@ FIXED_AT = STATE_AT + MOVING.size
 SEQUENCE = Struct("<Q")
 CALL = Struct("<32s32s16s16s72sii")  # collective, algorithm, dtype, operator, shape; root, nblocks
 
-SENT_AT = HEADER.size + KEPT * RECORD.size  # behind the records: bytes of data sent so far to each rank, and …
-SENT = "=%dQ"  # … the sum, as words in the machine's order
+PAYLOAD_AT = HEADER.size + KEPT * RECORD.size  # behind the records: bytes of data so far, as `Payload`, in words …
+PAYLOAD = "=%dQ"  # … in the machine's order
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,25 @@ class Flight:
 
 def image_size(size: int) -> int:
     """Return the bytes of the record of a rank in a job of so many."""
-    return SENT_AT + 8 * (size + 1)
+    return PAYLOAD_AT + 8 * (size + 2)
 
 
-def sent_to(image: bytes) -> tuple[int, ...]:
-    """Return from an image the bytes of data that the rank has sent so far to each rank, and their sum."""
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Bytes of data that a rank has moved so far, headers not counted: sent to each rank, their sum, and received."""
+
+    sent_to: tuple[int, ...]
+    sent: int
+    received: int
+
+
+def payload(image: bytes) -> Payload:
+    """Return from an image the bytes that the rank has moved so far; none from one that is too short."""
     _, _, size, *_ = HEADER.unpack_from(image)
-    return unpack_from(SENT % (size + 1), image, SENT_AT) if len(image) >= image_size(size) else (0,)
+    if len(image) < image_size(size):
+        return Payload((), 0, 0)
+    *sent_to, sent, received = unpack_from(PAYLOAD % (size + 2), image, PAYLOAD_AT)
+    return Payload((*sent_to,), sent, received)
 
 
 def decode(image: bytes) -> Flight | None:
@@ -122,14 +134,14 @@ class RankSnapshot:
 
 def rank_snapshot(image: bytes) -> RankSnapshot | None:
     """Return the snapshot from an image, in a small part of the time that `decode` takes; None for a foreign image."""
-    if len(image) < SENT_AT or not image.startswith(MAGIC):
+    if len(image) < PAYLOAD_AT or not image.startswith(MAGIC):
         return None
     (left,) = LEFT.unpack_from(image, LEFT_AT)
-    return RankSnapshot(_latest(image), bool(left), sent_to(image)[-1])
+    return RankSnapshot(_latest(image), bool(left), payload(image).sent)
 
 
 def _latest(image: bytes) -> Entry | None:
-    places = range(HEADER.size, SENT_AT, RECORD.size)
+    places = range(HEADER.size, PAYLOAD_AT, RECORD.size)
     first, at = max((SEQUENCE.unpack_from(image, at)[0], at) for at in places)
     (last,) = SEQUENCE.unpack_from(image, at + RECORD.size - SEQUENCE.size)
     if first and first == last:

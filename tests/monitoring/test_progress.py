@@ -14,7 +14,7 @@ from ringcast.engine.recorder import Recorder, encoded, mapped
 from ringcast.monitoring.progress import ProgressSnapshot, draws, progress_snapshot
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
-from ringcast.wire.flight import FILE, KEPT, SENT_AT, decode, image_size, rank_snapshot
+from ringcast.wire.flight import FILE, KEPT, PAYLOAD_AT, decode, image_size, rank_snapshot
 from ringcast.wire.header import STAGES
 from support.jobs import Job
 
@@ -48,7 +48,7 @@ def test_a_record_that_is_being_written_and_a_foreign_image_give_nothing() -> No
     assert seen is not None
     assert seen.entry is None
     assert rank_snapshot(bytes(image_size(2))) is None
-    assert rank_snapshot(bytes(image[: SENT_AT - 1])) is None
+    assert rank_snapshot(bytes(image[: PAYLOAD_AT - 1])) is None
 
 
 def test_ranks_in_operations_between_them_gone_and_not_yet_there(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_ranks_in_operations_between_them_gone_and_not_yet_there(tmp_path: Path)
     recorders[3].done(begin(recorders[3], 16, "bcast"))
     begin(recorders[4], 0, "sendrecv")
     for rank, recorder in enumerate(recorders):
-        recorder.sent[-1] += 10**rank
+        recorder.payload[-2] += 10**rank
     recorders[5].close()
     (tmp_path / FILE.format(rank=6)).write_bytes(bytes(image_size(2)))  # allocated, and nothing written yet
     whole = progress_snapshot(str(tmp_path), range(8))
@@ -79,7 +79,7 @@ def test_the_bytes_of_a_broadcast_are_counted_once_where_they_are_sent(kind: str
             comm.bcast(np.zeros(count), root=0)
 
         job.ask(work)
-        sent = [endpoint.recorder.sent[-1] for endpoint in job.endpoints]
+        sent = [endpoint.recorder.payload[-2] for endpoint in job.endpoints]
         assert 0 <= sum(sent) - 2 * 8 * count < 1000  # the receivers are told of the array first
     finally:
         job.close()
@@ -87,11 +87,11 @@ def test_the_bytes_of_a_broadcast_are_counted_once_where_they_are_sent(kind: str
 
 def test_the_counter_outlives_the_rank_in_the_file(tmp_path: Path) -> None:
     recorder = mapped(str(tmp_path), 0, 1)
-    recorder.sent[-1] = 5
+    recorder.payload[-2] = 5
     recorder.close()
     recorder.close()
     with pytest.raises(ValueError, match="released"):
-        recorder.sent[-1] = 6
+        recorder.payload[-2] = 6
     assert os.listdir(tmp_path) == [FILE.format(rank=0)]
     assert progress_snapshot(str(tmp_path), [0]) == ProgressSnapshot(sent=5)
 

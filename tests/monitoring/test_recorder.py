@@ -21,7 +21,7 @@ from ringcast.monitoring.live import Usage
 from ringcast.protocol.operations import Operation
 from ringcast.wire import flight
 from ringcast.wire.call import COUNTS_OF, Call, Site
-from ringcast.wire.flight import KEPT, Entry, Flight, decode, image_size, sent_to
+from ringcast.wire.flight import KEPT, Entry, Flight, Payload, decode, image_size, payload
 from ringcast.wire.header import STAGES
 from support.jobs import Job
 from support.places import TESTS
@@ -137,10 +137,10 @@ def test_a_file_of_any_length_gives_the_records_that_are_whole() -> None:
 
 def test_bytes_are_counted_by_the_rank_that_they_are_sent_to() -> None:
     memory = Recorder(1, 3)
-    memory.sent[0] += 7
-    memory.sent[2] += 2**40
-    assert sent_to(memory.image()) == (7, 0, 2**40, 0)
-    assert sent_to(memory.image()[:-1]) == (0,)
+    for i, nbytes in enumerate((7, 0, 2**40, 2**40 + 7, 5)):
+        memory.payload[i] += nbytes
+    assert payload(memory.image()) == Payload((7, 0, 2**40), 2**40 + 7, 5)
+    assert payload(memory.image()[:-1]) == Payload((), 0, 0)
 
 
 def test_a_record_that_is_being_written_is_left_out() -> None:

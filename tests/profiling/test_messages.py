@@ -1,42 +1,65 @@
-"""Messages of two ranks: their ends find each other, with a tag or with any."""
+"""Messages of two ranks: their ends find each other, so that it is known for how long a receive waits for its sender."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from ringcast.profiling.lateness import calls_of, late, waits
 
+TAG = 7
 
-def part(rank: int, tallies: list[tuple[str, str, str]], moments: list[tuple[int, int, int, float, float]]) -> Any:
-    """Return what is needed of a rank's part; a tally is destination, source and tag of its messages."""
-    facts = {"context": 1, "collective": "recv", "algorithm": "", "nblocks": 1, "dtype": "", "shape": "", "op": ""}
+
+def part(rank: int, ends: tuple[str, str, str], moments: Sequence[tuple[Any, ...]], stride: int = 1) -> Any:
+    """Return what is needed of a rank's part with one call site; `ends` are destination, source and tag there."""
+    tally = {"context": 1, "collective": "recv", "root": None, "messages": [], "ends": ends}
     return {
-        "rank": rank, "stride": 1, "contexts": {"1": [0, 1]}, "moments": moments,
-        "tallies": [{**facts, "root": None, "messages": [], "ends": ends} for ends in tallies],
+        "rank": rank, "size": 4, "stride": stride, "contexts": {},
+        "moments": [(0, *moment) for moment in moments], "tallies": [tally],
     }  # fmt: skip
 
 
-def lateness(receives: list[tuple[str, str, str]], sends: list[tuple[str, str, str]]) -> list[float]:
-    """Return for how long rank 1 waits for rank 0, which sends at 3 and 5; rank 1 receives at 1 and 4."""
-    counts = [1, 2 if sends[0] == sends[-1] else 1]
-    sent = [(i % len(sends), counts[i], 0, began, began + 0.1) for i, began in enumerate((3.0, 5.0))]
-    received = [(i % len(receives), 0, i + 1, began, began + 3) for i, began in enumerate((1.0, 4.0))]
-    calls = list(calls_of([part(0, sends, sent), part(1, receives, received)], [0.0, 0.0]))
+def lateness(parts: Sequence[Any], rank: int) -> list[tuple[float, int | None]]:
+    """Return for how long a rank waits for which, in the order of its calls."""
     found = [
-        (moment.began, late(moment, wait))
-        for call in calls
-        for moment, wait in zip(call.moments, waits(call, call.moments, call.moments), strict=True)
-        if moment.rank == 1
+        (moment.began, late(moment, wait), None if wait is None else wait.rank)
+        for call in calls_of(parts, [0.0] * len(parts))
+        for moment, wait in zip(call.moments, waits(call, call.moments, [*call.moments, *call.others]), strict=True)
+        if moment.rank == rank
     ]
-    return [seconds for _, seconds in sorted(found)]
+    return [(seconds, other) for _, seconds, other in sorted(found)]
 
 
-@pytest.mark.parametrize("tag", ["7", ""], ids=["a tag", "any tag"])
-def test_a_receive_waits_until_its_message_is_sent(tag: str) -> None:
-    assert lateness([("", "0", tag)], [("1", "", "7")]) == [2.0, 1.0]
+@pytest.mark.parametrize("source", ["0", ""], ids=["a source", "any source"])
+@pytest.mark.parametrize("tag", [str(TAG), ""], ids=["a tag", "any tag"])
+def test_a_receive_waits_until_its_message_is_sent(source: str, tag: str) -> None:
+    sends = [(1, 0, 3.0, 3.1), (2, 0, 5.0, 5.1)]
+    receives = [(0, 1, 1.0, 4.0, 0, TAG), (0, 2, 4.0, 7.0, 0, TAG)]
+    assert lateness([part(0, ("1", "", str(TAG)), sends), part(1, ("", source, tag), receives)], 1) == [(2, 0), (1, 0)]
 
 
-def test_of_a_receive_with_any_tag_nothing_is_known_where_there_are_several() -> None:
-    assert lateness([("", "0", "")], [("1", "", "7"), ("1", "", "8")]) == [0.0, 0.0]
+def test_a_receive_from_any_rank_waits_for_the_one_that_has_sent() -> None:
+    receives = [(0, 1, 1.0, 4.0, 2, TAG), (0, 1, 4.0, 8.0, 0, TAG)]
+    senders = [part(rank, ("1", "", str(TAG)), [(1, 0, began, began)]) for rank, began in ((0, 7.0), (2, 3.0))]
+    assert lateness([senders[0], part(1, ("", "", ""), receives), senders[1]], 1) == [(2, 2), (3, 0)]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_in_an_exchange_a_rank_waits_for_the_one_that_it_receives_from(size: int) -> None:
+    """All send to the next rank; rank r makes the call at time r."""
+    parts = [
+        part(rank, (str((rank + 1) % size), str((rank - 1) % size), str(TAG)),
+             [(1, 1, float(rank), size + 1.0, (rank - 1) % size, TAG)])
+        for rank in range(size)
+    ]  # fmt: skip
+    assert lateness(parts, 0) == [(size - 1, size - 1)]
+    for rank in range(1, size):
+        assert lateness(parts, rank) == [(0, rank - 1)]
+
+
+def test_of_a_call_that_was_not_kept_nothing_is_known() -> None:
+    exchange = [(2, 3, 1.0, 9.0, 0, TAG)]  # the third message of rank 0, of which only every second one is kept
+    parts = [part(0, ("1", "", str(TAG)), [(4, 0, 5.0, 5.0)], 2), part(1, ("0", "0", str(TAG)), exchange, 2)]
+    assert lateness(parts, 1) == []

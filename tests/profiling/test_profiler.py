@@ -295,9 +295,12 @@ def test_bytes_of_requests_at_once_count_once(tmp_path: Path) -> None:
 
     report = profiled(work, 2, tmp_path)
     sent = sum(nbytes for *_, nbytes in report["bytes"])
-    assert sum(one["bytes_out"] for one in report["sites"]) <= sent
-    assert site(report, "iallreduce")["bytes_out"] >= 4 * 2 * 800_000
-    assert site(report, "send")["bytes_out"] >= 5 * 80
+    for way in "bytes_out", "bytes_in":
+        assert sum(one[way] for one in report["sites"]) <= sent
+        assert site(report, "iallreduce")[way] >= 4 * 2 * 800_000
+    send, recv = site(report, "send"), site(report, "recv")
+    assert send["bytes_out"] == recv["bytes_in"] >= 5 * 80
+    assert send["bytes_in"] == recv["bytes_out"] == 0
 
 
 def test_the_time_of_a_failed_call_is_a_wait(tmp_path: Path) -> None:
@@ -388,3 +391,54 @@ def test_the_beginning_of_a_request_is_none_of_the_program(tmp_path: Path) -> No
         found = site(report, name)
         assert found["python"] > 0
         assert found["python"] == pytest.approx(found["time"], rel=0.5)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_message_is_awaited_from_the_rank_that_sends_it(backend: str, tmp_path: Path) -> None:
+    """Rank 2 of the job is late; in the communicator it has another rank."""
+
+    def work(comm: Communicator) -> None:
+        turned = comm.split(0, key=-comm.rank)
+        for _ in range(3):
+            comm.barrier()
+            if comm.rank == 2:
+                time.sleep(0.05)
+                turned.send(np.ones(3), 2, tag=5)
+            elif comm.rank == 0:
+                turned.recv(tag=5)
+            comm.barrier()
+            if comm.rank == 2:
+                time.sleep(0.05)
+            turned.sendrecv(comm.rank, (turned.rank + 1) % 3, (turned.rank - 1) % 3)
+
+    report = profiled(work, 3, tmp_path, backend)
+    for name in "recv", "sendrecv":
+        rank, _, seconds = site(report, name)["blame"][0]
+        assert rank == 2
+        assert 0.05 < seconds <= site(report, name)["time"]
+
+
+def test_a_message_of_mpi_is_awaited_from_the_rank_that_sends_it(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        from ringcast import MPI
+
+        world = MPI.COMM_WORLD
+        turned, status = world.Split(0, -world.rank), MPI.Status()
+        for tag in range(3):
+            world.Barrier()
+            if world.rank == 2:
+                time.sleep(0.05)
+                turned.Send(np.ones(3), 2, tag)
+            elif world.rank == 0:
+                turned.Recv(np.ones(3), MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+                assert (status.source, status.tag) == (0, tag)
+            world.Barrier()
+            if world.rank == 2:
+                time.sleep(0.05)
+            turned.sendrecv(1, (turned.rank + 1) % 3, 4, source=(turned.rank - 1) % 3, recvtag=4)
+
+    report = profiled(work, 3, tmp_path, "processes")
+    for name in "Recv", "sendrecv":
+        rank, _, seconds = site(report, name)["blame"][0]
+        assert rank == 2
+        assert 0.05 < seconds <= site(report, name)["time"]

@@ -187,7 +187,7 @@ def test_frames_that_are_joined_come_as_the_bytes_that_they_are(make: Make, buil
     assert run(ends, 1, [Move((), -1, 0, (), 0, 0, ((5, 1), (9, 9)), ())], theirs) == 2
     assert theirs[5:6] + theirs[9:18] == b"abcdefghij"
     assert ends.ledger(0).spent[1] == ends.ledger(1).owed[0] == cost(10, 2)
-    assert ends.protocols[0].payload[-1] == 10
+    assert (ends.protocols[0].payload[-2], ends.protocols[1].payload[-1]) == (10, 10)
 
 
 def test_the_compiled_lane_takes_no_joined_frames_without_room_for_their_sizes(make: Make) -> None:

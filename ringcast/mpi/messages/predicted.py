@@ -173,7 +173,7 @@ class _Awaited(NamedTuple):
         """Receive it, as `engine.predicted.Predicted`."""
         origin = self.origin
         lane = origin.lane(self.tag, in_turn=True)
-        if lane is None or not self._come(lane, patience):
+        if lane is None or not self._come(lane, op, patience):
             return None
         replaced.close()
         origin.endpoint.recorder.done(op)
@@ -211,7 +211,7 @@ class _Awaited(NamedTuple):
         comm, operation, site, origin, tag, into, status = self
         peers = comm._peers
         try:
-            come = lane is not None and self._come(lane)
+            come = lane is not None and self._come(lane, op)
         except BaseException:  # such as MemoryError: the message stays where it is
             origin.break_off(label, loan)
             raise
@@ -227,13 +227,14 @@ class _Awaited(NamedTuple):
         origin.endpoint.recorder.done(op)
         return transfers.received(peers, into, status)
 
-    def _come(self, lane: Lane, patience: float | None = None) -> bool:
-        """Receive the next message, if it is as predicted."""
+    def _come(self, lane: Lane, op: Operation, patience: float | None = None) -> bool:
+        """Receive the next message in this operation, if it is as predicted."""
         origin, tag, incoming = self.origin, self.tag, self.into.incoming
         message = origin.look(lane, tag, 0, patience)
         if message is None:
             return False
         came = unpack_fields(message)[7] if tag == ANY else tag
+        op.met = origin.peer, came
         if message[KIND] == RTS:
             (size,) = unpack_sizes(message, SIZE)
             if size > MOST:
