@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from ringcast.profiling.lateness import FROM_LOWER, Call, Moment, waits
+from ringcast.profiling.lateness import FROM_LOWER, MESSAGES, Call, Moment, waits
 
 Part = Mapping[str, Any]
 
@@ -35,12 +35,19 @@ def _bounds(parts: Sequence[Part], calls: Sequence[Call], first: str) -> dict[st
     where = {part["rank"]: part["host"] for part in parts}
     found: dict[str, tuple[float, float]] = {}
     for call in calls:
-        waiting, needed = _by_host(call.moments, where), _by_host([*call.moments, *call.others], where)
+        waiting, needed = _by_host(_waiting(call), where), _by_host([*call.moments, *call.others], where)
         for host in needed.keys() - {first} if first in needed else ():
             least, most = found.get(host, (-inf, inf))
             least = max(least, -_slack(call, waiting[host], needed[first]))
             found[host] = least, min(most, _slack(call, waiting[first], needed[host]))
     return found
+
+
+def _waiting(call: Call) -> Sequence[Moment]:
+    """Return the moments of ranks that leave a call after others have made it: a small message is sent at once."""
+    if call.collective in MESSAGES:
+        return [moment for moment in call.moments if moment.rank != call.root]
+    return call.moments
 
 
 def _by_host(moments: Sequence[Moment], where: Mapping[int, str]) -> defaultdict[str, list[Moment]]:

@@ -35,7 +35,7 @@ class Call(NamedTuple):
     """A call, or a message between two ranks, as its ranks have recorded it."""
 
     collective: str
-    root: int | None  # rank in the job
+    root: int | None  # rank in the job; of a message the one that sends it
     members: Sequence[int]  # ranks in the job, by rank of the communicator
     moments: list[Moment]
     others: list[Moment]  # of ranks that these may need, in exchanges in which they wait for another message
@@ -87,7 +87,7 @@ def _add_message(
 
 def _message(calls: dict[Any, Call], collective: str, key: tuple[int, int, int, int, int]) -> Call:
     """Return the call of a message: communicator, source, destination, tag, and how many there were, with it."""
-    return calls.setdefault(("message", *key), Call(collective, None, (), [], [], None))
+    return calls.setdefault(("message", *key), Call(collective, key[1], (), [], [], None))
 
 
 def members_of(part: Mapping[str, Any], context: int) -> Sequence[int]:

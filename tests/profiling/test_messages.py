@@ -1,4 +1,4 @@
-"""Messages of two ranks: their ends find each other, so that it is known for how long a receive waits for its sender."""
+"""Messages of two ranks: their ends find each other, so that it is known for how long a receive waits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ringcast.profiling.clocks import shifts
 from ringcast.profiling.lateness import calls_of, late, waits
 
 TAG = 7
@@ -63,3 +64,18 @@ def test_of_a_call_that_was_not_kept_nothing_is_known() -> None:
     exchange = [(2, 3, 1.0, 9.0, 0, TAG)]  # the third message of rank 0, of which only every second one is kept
     parts = [part(0, ("1", "", str(TAG)), [(4, 0, 5.0, 5.0)], 2), part(1, ("0", "0", str(TAG)), exchange, 2)]
     assert lateness(parts, 1) == []
+
+
+@pytest.mark.parametrize("apart", [-100.0, 0.0, 100.0])
+def test_messages_bound_the_clocks_of_hosts(apart: float) -> None:
+    """A receive ends after its message was sent; a send, which is over at once, tells nothing."""
+    there = [(0, 1, 1.0, 1.1, 1, TAG), (1, 0, 3.0, 3.0), (0, 2, 9.0, 9.1, 1, TAG)]
+    here = [(1, 0, 1.05, 1.06), (0, 1, 2.0, 3.1, 0, TAG), (2, 0, 4.0, 4.1)]
+    moved = [(sent, received, began + apart, ended + apart, *met) for sent, received, began, ended, *met in here]
+    parts = [
+        part(rank, (str(1 - rank), "any", str(TAG)), moments) | {"host": f"h{rank}", "start": 0.0, "began": 0.0}
+        for rank, moments in enumerate((there, moved))
+    ]
+    (zero, found) = shifts(parts, list(calls_of(parts, [0.0, 0.0])))
+    assert zero == 0
+    assert found == pytest.approx(-apart, abs=0.1)
