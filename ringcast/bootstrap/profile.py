@@ -19,7 +19,7 @@ from ringcast.communicator import Communicator
 from ringcast.communicator.lifetime import group_of
 from ringcast.config.worker import can_redraw
 from ringcast.profiling import files
-from ringcast.profiling.attach import attach, detach
+from ringcast.profiling.attach import attach, begin_block, detach
 from ringcast.wire.error_text import in_a_line
 
 
@@ -72,8 +72,8 @@ def profile(path: str | os.PathLike[str] = "") -> Iterator[Profile]:
 
     At its end rank 0 writes the profile, and says on standard error where it is.
 
-    All ranks enter and leave the block together. For a whole job there is `ringcast-launch --profile FILE`. After an
-    error in the block rank 0 writes its own part, as far as it has come.
+    All ranks enter and leave the block together. For a whole job there is `ringcast-launch --profile FILE`, which
+    records the block too. After an error in the block rank 0 writes its own part, as far as it has come.
 
     Cost: about a microsecond for each call in the block; at the end one gatherv.
 
@@ -84,7 +84,7 @@ def profile(path: str | os.PathLike[str] = "") -> Iterator[Profile]:
         A `Profile`, which has the numbers on rank 0 when the block is over.
 
     Raises:
-        UsageError: a profile is under way already.
+        UsageError: the profile of another block is under way already.
         ValueError: the file cannot be written, or has another name; found on rank 0 before the block.
         OSError: the file cannot be written.
 
@@ -97,7 +97,7 @@ def profile(path: str | os.PathLike[str] = "") -> Iterator[Profile]:
     group = group_of(comm)
     if comm.rank == 0 and path:
         check(os.fspath(path))
-    attach(group)
+    end_block = begin_block(group)
     failure = "not over"
     try:
         yield made
@@ -107,7 +107,7 @@ def profile(path: str | os.PathLike[str] = "") -> Iterator[Profile]:
         raise
     finally:
         if os.getpid() == owner:  # not in a fork
-            part = detach(group)
+            part = end_block()
             parts = [part] if failure else _gathered(comm, part)
             if comm.rank == 0:
                 made.report = report_of(parts, comm.size, failure)

@@ -8,11 +8,11 @@ are large. The memory of all of it is bounded. `ringcast.profiling` makes a repo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from math import inf
 from threading import get_native_id
 from typing import Any
@@ -128,6 +128,7 @@ class Profiler(Recorder):
         self.thread = get_native_id()
         self.starved = starved(self.thread)  # before the profile
         self.outside = 0.0  # seconds of the program in none of ringcast's calls, before the last one began
+        self.has_block = False  # whether a block of the program has a profile of its own now
         self._room = min(MOST_MOMENTS, max(FEWEST_MOMENTS, MOMENTS // size))
         self._of: dict[tuple[Site, bytes, int], Tally] = {}
         self._calls: dict[tuple[Site, bytes], tuple[str, Site]] = {}
@@ -234,7 +235,9 @@ class Profiler(Recorder):
         """Keep what was found so far; the next time is far enough away that it takes a small part of the time."""
         began = self._clock()
         if self._save is not None:
-            with suppress(OSError):  # there is no room: the program goes on, and the report says what is missing
+            with contextlib.suppress(
+                OSError
+            ):  # there is no room: the program goes on, and the report says what is missing
                 self._save(self)
         ended = self._clock()
         self._due = ended + max(SAVE, SHARE * (ended - began))
@@ -397,10 +400,11 @@ def ends_of(call: bytes) -> tuple[str, str, str] | None:
 def _outermost() -> tuple[str, Site | None]:
     """Return the function of ringcast that the program has called, and where; "" if another thread is at work."""
     frame, name = sys._getframe(1), ""
-    while frame is not None and frame.f_code.co_filename.startswith(_HOME):
-        name = frame.f_code.co_name
-        if name.startswith("__") and "self" in frame.f_locals:
-            name = type(frame.f_locals["self"]).__name__  # as of a pool that is made
+    while frame is not None and frame.f_code.co_filename.startswith((_HOME, contextlib.__file__)):
+        if frame.f_code.co_filename != contextlib.__file__:  # which lies between a block of the program and ringcast
+            name = frame.f_code.co_name
+            if name.startswith("__") and "self" in frame.f_locals:
+                name = type(frame.f_locals["self"]).__name__  # as of a pool that is made
         frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
     if frame is None or frame.f_code.co_filename == threading.__file__:
         return "", None

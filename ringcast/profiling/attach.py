@@ -1,4 +1,4 @@
-"""Begin and end the profile of a rank."""
+"""Begin and end the profile of a rank, or of a block in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ringcast.collectives.stage import Group
 from ringcast.engine.profiler import Profiler
 from ringcast.errors import UsageError
+from ringcast.profiling.block import since
 from ringcast.profiling.part import Part, part_of
 
 
@@ -18,8 +19,7 @@ def attach(group: Group, save: Callable[[Part], None] | None = None) -> None:
     """
     endpoint = group.endpoint
     if endpoint.profiler is not None:
-        why = "a profile is under way already, of the whole job (--profile) or of another block"
-        raise UsageError(f"rank {endpoint.rank}: {why}: only one at a time is recorded")
+        raise UsageError(f"rank {endpoint.rank}: a profile is under way already: end that one before")
     keep = None if save is None else lambda profiler: save(part_of(endpoint, profiler, group.network))
     endpoint.profiler = Profiler(endpoint.recorder, endpoint.size, endpoint.transport.clock, keep)
     endpoint.recorder = endpoint.profiler
@@ -31,3 +31,28 @@ def detach(group: Group) -> Part:
     profiler: Profiler = endpoint.profiler
     endpoint.recorder, endpoint.profiler = profiler.plain(), None
     return part_of(endpoint, profiler, group.network)
+
+
+def begin_block(group: Group) -> Callable[[], Part]:
+    """Begin the profile of a block; return a function that ends it and returns its part.
+
+    The profile of a whole job goes on beside it.
+
+    Raises:
+        UsageError: a block is under way already.
+    """
+    endpoint = group.endpoint
+    if endpoint.profiler is not None and endpoint.profiler.has_block:
+        raise UsageError(f"rank {endpoint.rank}: a profile of another block is under way already: end that one before")
+    of_job = endpoint.profiler is not None
+    if not of_job:
+        attach(group)
+    profiler: Profiler = endpoint.profiler
+    profiler.has_block = True
+    before = part_of(endpoint, profiler, group.network) if of_job else None
+
+    def end() -> Part:
+        profiler.has_block = False
+        return detach(group) if before is None else since(before, part_of(endpoint, profiler, group.network))
+
+    return end

@@ -169,7 +169,7 @@ class _Report:
                 slowest[_key(tally)] = max(slowest.get(_key(tally), (0.0, 0.0)), (seconds, began))
             for key, (seconds, began) in slowest.items():
                 start = began + by - self.zero
-                if seconds and (part["rank"], start) not in shown:
+                if seconds and began >= part["start"] and (part["rank"], start) not in shown:
                     self.events.append((part["rank"], key, start, start + seconds, None))
 
     def _observe(self) -> None:

@@ -42,10 +42,10 @@ APART = """
 import sys, time
 import numpy as np, ringcast
 comm = ringcast.init()
-comm.barrier()
 for _ in range(20):
+    comm.barrier()  # else messages that wait make up for the sleep of a rank that is slow to start
     if comm.rank == 0:
-        time.sleep(0.01)
+        time.sleep(0.05)
         comm.bcast(np.ones(10)) if sys.argv[1] == "bcast" else comm.send(1, 1)
     else:
         comm.bcast(None) if sys.argv[1] == "bcast" else comm.recv(0)
@@ -89,7 +89,7 @@ def test_a_rank_is_to_blame_for_what_it_does_before_another_line(tmp_path: Path,
     done = launch(tmp_path, "-n", "2", "--profile", "p.json", "apart.py", call)
     assert done.returncode == 0, done.stderr
     found = [one["text"] for one in profile(tmp_path)["advice"] if one["rule"] == "imbalance"]
-    assert re.match(rf"Rank 0 is late in \d+ of 20 calls of {call} at apart.py:11: ", found[0])
+    assert any(re.match(rf"Rank 0 is late in \d+ of 20 calls of {call} at apart.py:11: ", text) for text in found)
 
 
 def test_a_profile_on_the_terminal_is_a_table(tmp_path: Path) -> None:

@@ -188,12 +188,46 @@ def test_calls_that_are_prepared_or_made_by_ringcast_have_the_places_of_the_prog
 
 def test_one_profile_at_a_time() -> None:
     with ringcast.profile() as profile:
-        with pytest.raises(UsageError, match="a profile is under way already"), ringcast.profile():
+        with pytest.raises(UsageError, match="a profile of another block is under way"), ringcast.profile():
             pass
         ringcast.init().allreduce(1)
     assert profile.report is not None
     assert [one["name"] for one in profile.report["sites"]] == ["allreduce"]
     assert group_of(ringcast.init()).endpoint.profiler is None
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_block_of_a_job_that_is_profiled_has_a_profile_too(backend: str, tmp_path: Path) -> None:
+    """The job's goes on, and has all of the block."""
+
+    def work(comm: Communicator) -> None:
+        for part in range(3):
+            with ringcast.profile(tmp_path / f"{part}.json"):
+                for _ in range(10 * part):
+                    comm.allreduce(np.ones(100_000))
+                if part == 1:
+                    comm.barrier()
+            comm.bcast(0)
+
+    report = profiled(work, 2, tmp_path, backend)
+    assert site(report, "allreduce")["calls"] == 30
+    assert (site(report, "barrier")["calls"], site(report, "bcast")["calls"]) == (1, 3)
+    places = {one["file"] for one in report["sites"] if one["name"] == "allreduce"}
+    assert {one["file"] for one in report["sites"] if one["name"] == "profile"} == places  # of its calls at its end
+    nothing, first, second = (read(tmp_path / f"{part}.json") for part in range(3))
+    assert nothing["sites"] == []
+    assert {one["name"]: one["calls"] for one in first["sites"]} == {"allreduce": 10, "barrier": 1}
+    assert {one["name"]: one["calls"] for one in second["sites"]} == {"allreduce": 20}
+    assert first["bytes"] == [[0, 1, pytest.approx(8_000_000, rel=0.1)], [1, 0, pytest.approx(8_000_000, rel=0.1)]]
+    for block in (nothing, first, second):
+        assert block["span"] < report["span"]
+        for rank in block["ranks"]:
+            assert sum(rank[phase] for phase in PHASES) == pytest.approx(rank["span"], rel=0.02, abs=1e-4)
+            assert all(rank[phase] >= 0 for phase in PHASES)
+        for one in block["sites"]:
+            assert 0 < one["slowest"] < block["span"]
+            assert sum(count for _, count in one["histogram"]) == sum(calls for _, calls, *_ in one["by_rank"])
+        assert all(0 <= began <= ended <= block["span"] for _, _, began, ended, _ in block["timeline"]["events"])
 
 
 @pytest.mark.parametrize("path", ["/no/such/folder/p.html", "p.txt", "."])
