@@ -8,7 +8,19 @@ from typing import Any
 from ringcast.monitoring.trace import from_json
 from ringcast.profiling.part import Part
 
-SUMS = ("calls", "sent", "requests", "failed", "blocking", "under_way", "awaited", "python", "before", "lost")
+SUMS = (
+    "calls",
+    "sent",
+    "received",
+    "requests",
+    "failed",
+    "blocking",
+    "under_way",
+    "awaited",
+    "python",
+    "before",
+    "lost",
+)
 
 
 def since(before: Part, now: Part) -> Part:

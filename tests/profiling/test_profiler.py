@@ -219,6 +219,9 @@ def test_a_block_of_a_job_that_is_profiled_has_a_profile_too(backend: str, tmp_p
     assert {one["name"]: one["calls"] for one in first["sites"]} == {"allreduce": 10, "barrier": 1}
     assert {one["name"]: one["calls"] for one in second["sites"]} == {"allreduce": 20}
     assert first["bytes"] == [[0, 1, pytest.approx(8_000_000, rel=0.1)], [1, 0, pytest.approx(8_000_000, rel=0.1)]]
+    for block, calls in ((first, 10), (second, 20)):
+        found = site(block, "allreduce")
+        assert [found["bytes_out"], found["bytes_in"]] == pytest.approx([calls * 1_600_000] * 2, rel=0.1)
     for block in (nothing, first, second):
         assert block["span"] < report["span"]
         for rank in block["ranks"]:
