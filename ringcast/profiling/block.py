@@ -31,7 +31,7 @@ def since(before: Part, now: Part) -> Part:
     tallies: list[Part] = []
     for number, tally in enumerate(now["tallies"]):
         if number < len(before["tallies"]):
-            own = [(ended - began, op, began) for of, op, _, began, ended in moments if of == number]
+            own = [(ended - began, op, began) for of, op, _, began, ended, *_ in moments if of == number]
             tally = _less(tally, before["tallies"][number], start, own)
         if tally["histogram"] or tally["failed"]:
             places[number] = len(tallies)

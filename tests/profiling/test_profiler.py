@@ -207,6 +207,7 @@ def test_a_block_of_a_job_that_is_profiled_has_a_profile_too(backend: str, tmp_p
                     comm.allreduce(np.ones(100_000))
                 if part == 1:
                     comm.barrier()
+                comm.send(part, 1) if comm.rank == 0 else comm.recv()
             comm.bcast(0)
 
     report = profiled(work, 2, tmp_path, backend)
@@ -214,15 +215,16 @@ def test_a_block_of_a_job_that_is_profiled_has_a_profile_too(backend: str, tmp_p
     assert (site(report, "barrier")["calls"], site(report, "bcast")["calls"]) == (1, 3)
     places = {one["file"] for one in report["sites"] if one["name"] == "allreduce"}
     assert {one["file"] for one in report["sites"] if one["name"] == "profile"} == places  # of its calls at its end
-    nothing, first, second = (read(tmp_path / f"{part}.json") for part in range(3))
-    assert nothing["sites"] == []
-    assert {one["name"]: one["calls"] for one in first["sites"]} == {"allreduce": 10, "barrier": 1}
-    assert {one["name"]: one["calls"] for one in second["sites"]} == {"allreduce": 20}
+    few, first, second = (read(tmp_path / f"{part}.json") for part in range(3))
+    messages = {"send": 1, "recv": 1}
+    assert {one["name"]: one["calls"] for one in few["sites"]} == messages
+    assert {one["name"]: one["calls"] for one in first["sites"]} == {"allreduce": 10, "barrier": 1} | messages
+    assert {one["name"]: one["calls"] for one in second["sites"]} == {"allreduce": 20} | messages
     assert first["bytes"] == [[0, 1, pytest.approx(8_000_000, rel=0.1)], [1, 0, pytest.approx(8_000_000, rel=0.1)]]
     for block, calls in ((first, 10), (second, 20)):
         found = site(block, "allreduce")
         assert [found["bytes_out"], found["bytes_in"]] == pytest.approx([calls * 1_600_000] * 2, rel=0.1)
-    for block in (nothing, first, second):
+    for block in (few, first, second):
         assert block["span"] < report["span"]
         for rank in block["ranks"]:
             assert sum(rank[phase] for phase in PHASES) == pytest.approx(rank["span"], rel=0.02, abs=1e-4)
