@@ -84,6 +84,7 @@ class _Report:
         self.sites: dict[Key, _Site] = defaultdict(_Site)
         self.tallies: dict[tuple[int, int], _Tally] = defaultdict(_Tally)
         self.tally_of = {(p["rank"], i): tally for p in parts for i, tally in enumerate(p["tallies"])}
+        self.key_of = {place: _key(tally) for place, tally in self.tally_of.items()}
         contexts = chain.from_iterable(part["contexts"].items() for part in reversed(parts))
         used = {tally["context"] for part in parts for tally in part["tallies"]}
         self.members: dict[int, Sequence[int]] = {context: [*range(size)] for context in sorted(used)}
@@ -139,9 +140,10 @@ class _Report:
         tally_at = {moment.rank: moment.tally for moment in others}
         worst: tuple[float, int, Key] | None = None
         for moment, wait in zip(call.moments, needed, strict=True):
-            tally = self.tally_of[moment.rank, moment.tally]
-            key, seconds, whole = _key(tally), late(moment, wait), moment.ended - moment.began
-            site, sums = self.sites[key], self.tallies[moment.rank, moment.tally]
+            place = moment.rank, moment.tally
+            tally = self.tally_of[place]
+            key, seconds, whole = self.key_of[place], late(moment, wait), moment.ended - moment.began
+            site, sums = self.sites[key], self.tallies[place]
             sums.sampled += whole
             site.whole.append(whole)
             sums.late += seconds
@@ -150,7 +152,7 @@ class _Report:
                 site.net.append(whole - seconds)
             if wait is not None and seconds:
                 site.cost[wait.rank] += seconds
-                site.awaits.add(_key(self.tally_of[wait.rank, tally_at[wait.rank]]))
+                site.awaits.add(self.key_of[wait.rank, tally_at[wait.rank]])
                 if seconds >= max(LEAST_LATE, LATE_SHARE * whole):
                     worst = max(worst or (0.0, 0, key), (seconds, wait.rank, key))
             if shown:
@@ -278,7 +280,9 @@ class _Report:
             "before": self._before(key),
             "failed": sum(tally["failed"] for tally in tallies),
             "by_rank": [(rank, int(mine[0]), mine[1], mine[2]) for rank, mine in sorted(per_rank.items())],
-            "rounds": _rounds(main, site) if main["messages"] or site.measured else None,
+            "rounds": _rounds(main, site, len(self.members[main["context"]]))
+            if main["messages"] or site.measured
+            else None,
         }
 
     def _before(self, key: Key) -> list[tuple[int, float]]:
@@ -370,11 +374,11 @@ def _kind(tally: Part) -> str:
     return "message" if tally["ends"] is not None else "collective"
 
 
-def _rounds(tally: Part, site: _Site) -> dict[str, Any]:
+def _rounds(tally: Part, site: _Site, size: int) -> dict[str, Any]:
     return {
         "algorithm": tally["algorithm"],
         "nblocks": tally["nblocks"],
-        "size": 1 + max(chain.from_iterable((a, b) for _, a, b, _ in tally["messages"]), default=0),
+        "size": size,
         "messages": tally["messages"],
         "measured": site.measured,
     }

@@ -195,6 +195,13 @@ def test_a_simulated_call_has_a_profile(tmp_path: Path, file: str) -> None:
         assert site["median"] <= site["slowest"]
 
 
+def test_rounds_of_many_ranks_are_kept_without_messages(tmp_path: Path) -> None:
+    assert cli.main(["simulate", "allreduce", "-n", "101", "--profile", str(tmp_path / "p.json")]) == 0
+    rounds = json.loads((tmp_path / "p.json").read_text())["sites"][0]["rounds"]
+    assert (rounds["size"], rounds["messages"]) == (101, [])
+    assert {rank for rank, *_ in rounds["measured"]} == set(range(101))
+
+
 def test_a_simulated_profile_can_be_a_table_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["simulate", "bcast", "-n", "3", "--profile", "-"]) == 0
     out, error = capsys.readouterr()

@@ -388,6 +388,18 @@ def test_a_rough_median_has_one_digit(tab: Page, tmp_path: Path, seconds: float,
     assert [cell for cell in cells[1:] if "≈" in cell] == []
 
 
+def test_large_counts_of_a_histogram_are_short(tab: Page, tmp_path: Path) -> None:
+    profile = profiles.four()
+    counts = [7, 9_999, 10_000, 123_456, 999_499, 999_500, 12_345_678]
+    profile["sites"][0]["histogram"] = [[1e-6 * 2**i, count] for i, count in enumerate(counts)]
+    show(tab, tmp_path, profile)
+    tab.click(".opens")
+    labels = tab.run(
+        "[...document.querySelectorAll('.details .histogram text:not(.start)')].map((one) => one.textContent)"
+    )
+    assert labels == ["7", "9,999", "10k", "123k", "999k", "1M", "12.3M"]
+
+
 def test_rounds_without_messages_have_their_times(tab: Page, tmp_path: Path) -> None:
     profile = profiles.four()
     profile["sites"][0]["rounds"]["messages"] = []

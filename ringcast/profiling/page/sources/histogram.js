@@ -2,7 +2,7 @@
 
 import { drawn, figure, scrolls } from "./dom.js";
 import { plainTable } from "./sorted_table.js";
-import { count, time } from "./words.js";
+import { count, shortCount, time } from "./words.js";
 
 const [HEIGHT, LOWER, UPPER, STEP] = [120, 22, 14, 28];
 
@@ -46,7 +46,7 @@ function bin(from, calls, i, height) {
   const middle = x + STEP / 2;
   return [
     drawn("rect", { x: x + 2, y: UPPER + HEIGHT - height, width: STEP - 4, height, class: "bin" }),
-    calls ? drawn("text", { x: middle, y: UPPER + HEIGHT - height - 3, class: "label" }, count(calls)) : null,
+    calls ? drawn("text", { x: middle, y: UPPER + HEIGHT - height - 3, class: "label" }, shortCount(calls)) : null,
     i % 2
       ? null
       : drawn("text", { x: x + 2, y: HEIGHT + UPPER + 15, class: "label start" }, time(from).replace(/\.\d+/, "")),

@@ -74,7 +74,7 @@ function byRank(site) {
     "div",
     {},
     plainTable(["Rank", "Calls", "Time", "Late"], rows, "By rank"),
-    site.more_ranks ? quiet(`These took the most time; ${count(site.more_ranks)} more ranks took less.`) : null,
+    site.more_ranks ? quiet(`These took the most time; ${count(site.more_ranks)} other ranks are left out.`) : null,
   );
 }
 

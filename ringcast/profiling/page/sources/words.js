@@ -28,9 +28,10 @@ export function legible(text) {
   });
 }
 
-// Three digits, as 12.3 or 4.00.
+// Three digits, as 12.3 or 4.00; of a thousand or more all, as 6,163.
 function digits(value) {
   const size = Math.abs(value);
+  if (size >= 999.5) return count(Math.round(value));
   return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
 }
 
@@ -56,6 +57,12 @@ export const rate = (perSecond) => scaled(perSecond, SIZES, "/s");
 // The project's pages write 4,096 whatever the reader's language.
 export function count(number) {
   return number === null || number === undefined ? UNKNOWN : number.toLocaleString("en-US");
+}
+
+// A number where there is little room, as 102k.
+export function shortCount(number) {
+  const [unit, sign] = number >= 999_500 ? [1e6, "M"] : [1e3, "k"];
+  return number < 10_000 ? count(number) : `${Number((number / unit).toPrecision(3))}${sign}`;
 }
 
 export function percent(part, whole) {
