@@ -13,7 +13,7 @@ import numpy as np
 
 from ringcast._util.safe_text import safe_text
 from ringcast.collectives.self_describing import SelfDescribing
-from ringcast.collectives.stage import Group, advice_if_alone, pickled
+from ringcast.collectives.stage import Group, advice_if_alone, pickled, takes_object
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag
 from ringcast.engine.correspondent import Correspondent
 from ringcast.engine.datatypes import check_buffer, dtype_name
@@ -60,7 +60,7 @@ def recv(group: Group, source: Source, tag: Tag, out: Any, status: Status | None
     op = begin(group, "recv", None, origin, tag)
     yield Exchange(op, None, [], False, origin, message, tag)
     group.endpoint.end(op)
-    return _received(group, "recv", message, out, status)
+    return _received(group, op, "recv", message, out, status)
 
 
 def sendrecv(
@@ -86,7 +86,7 @@ def sendrecv(
     op = begin(group, "sendrecv", to, origin, tag)
     yield Exchange(op, to, frames, False, origin, None if origin is None else message, tag)
     group.endpoint.end(op)
-    return None if origin is None else _received(group, "sendrecv", message, out, status)
+    return None if origin is None else _received(group, op, "sendrecv", message, out, status)
 
 
 def probe(group: Group, source: Source, tag: Tag) -> Steps[Status]:
@@ -136,7 +136,7 @@ def received(
     message = SelfDescribing(out)
     yield Exchange(op, None, [], False, source, message, tag, settle=True)
     group.endpoint.end(op)
-    return _received(group, name, message, out, status)
+    return _received(group, op, name, message, out, status)
 
 
 def settled(group: Group, op: Operation, result: Callable[[], Any]) -> Steps[Any]:
@@ -167,11 +167,13 @@ def _message(group: Group, name: str, out: Any, status: Any) -> SelfDescribing:
     return SelfDescribing(None if out is None else check_buffer(group.endpoint.rank, name, out))
 
 
-def _received(group: Group, name: str, message: SelfDescribing, out: Array | None, status: Status | None) -> Any:
+def _received(
+    group: Group, op: Operation, name: str, message: SelfDescribing, out: Array | None, status: Status | None
+) -> Any:
     if status is not None:
         _filled(group, status, message)
     try:
-        return message.value(partial(pickled, group, name))
+        return message.value(partial(takes_object, group, name, op))
     except ValueError as error:
         if out is None:
             raise

@@ -31,6 +31,7 @@ from ringcast.wire.votes import Decision, Vote
 
 if TYPE_CHECKING:
     from ringcast.events import Observer
+    from ringcast.protocol.operations import Operation
 
 
 class Choice(NamedTuple):
@@ -118,6 +119,17 @@ def pickled(group: Group, operation: str) -> Codec:
     if not group.pickle:
         raise ObjectsRefused(group.endpoint.rank, operation)
     return group.codec
+
+
+def takes_object(group: Group, operation: str, op: Operation | None = None) -> None:
+    """Take note that this rank has got a Python object, by this operation or by the last one that it has begun.
+
+    Raises:
+        ObjectsRefused: the job takes none.
+    """
+    pickled(group, operation)
+    if (profiler := group.endpoint.profiler) is not None:
+        profiler.took_object(op)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The profiler of a rank: a flight recorder that also sums the times of operations, by the program's call sites.
 
 It keeps three things. Sums and a histogram of each call site, however often it calls. Moments at which operations have
-begun and ended, of every `stride`-th call: all ranks keep the same ones, so that the moments of one call can be
-compared between ranks; the stride doubles when there is no room for more. And the rounds of a few calls whose messages
-are large. The memory of all of it is bounded. `ringcast.profiling` makes a report from it.
+begun and ended, of one call in `stride` on average: all ranks keep the same ones (`is_kept`), so that the moments of
+one call can be compared between ranks; the stride doubles when there is no room for more. And the rounds of a few calls
+whose messages are large. The memory of all of it is bounded. `ringcast.profiling` makes a report from it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MOMENTS = 1 << 18  # that all ranks together keep
 MOST_MOMENTS, FEWEST_MOMENTS = 1 << 14, 1 << 7  # of a rank
 TALLIES = 4096  # call sites with different arguments; further ones share a tally
 CHANNELS = 4096  # pairs of a rank and a tag whose messages are counted
+WORD = 1 << 32
+SPREAD = 2654435769  # WORD divided by the golden ratio: its multiples lie evenly among all words
 BUCKETS = 64  # of a histogram: times of 2**(i-1) to 2**i nanoseconds
 FIRST, EVERY = 3, 256  # of a call with large messages: the first calls are observed, and then every 256th
 ROUNDS = 512  # of a call that is observed, at most
@@ -66,6 +68,7 @@ class Tally:
         owner: the profiler that counts here.
         traces: the rounds of observed calls, by the number of the operation.
         plan: of the operation, as `ringcast.collectives.stage` makes it.
+        objects: how many of its values were Python objects, where only the value tells.
         ends: destination, source and tag of a message between two ranks, as `ends_of`; None of other operations.
         to: count of the messages with this destination and tag.
     """
@@ -84,6 +87,7 @@ class Tally:
         "lost",
         "name",
         "number",
+        "objects",
         "owner",
         "plan",
         "python",
@@ -100,7 +104,7 @@ class Tally:
     def __init__(self, owner: Profiler, number: int, site: Site, name: str, call: bytes, context: int) -> None:
         self.owner = owner
         self.number, self.site, self.name, self.call, self.context = number, site, name, call, context
-        self.calls = self.later = self.requests = self.failed = self.sent = self.received = 0
+        self.calls = self.later = self.requests = self.failed = self.sent = self.received = self.objects = 0
         self.blocking = self.under_way = self.awaited = self.python = self.before = self.lost = 0.0
         self.slowest = 0.0, 0, 0.0
         self.histogram = [0] * BUCKETS
@@ -122,7 +126,7 @@ class Profiler(Recorder):
         # Tally, number, another number, begin, end; of a message received also its source and tag.
         self.moments: list[tuple[int, int, int, float, float, *tuple[int, ...]]] = []
         self.stride = 1
-        self._cycle = STAGES  # numbers of operations that lie between the calls that are kept
+        self._limit = WORD // self.stride  # see `is_kept`
         self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
         self.start, self.end = clock(), 0.0
         self.thread = get_native_id()
@@ -179,7 +183,7 @@ class Profiler(Recorder):
             tally.slowest = seconds, op.number, began
         if tally.ends is not None:
             self._keep_message(tally, op.met, began, now)
-        elif op.number and op.number % self._cycle < STAGES:
+        elif op.number and call_of(op.number) * SPREAD % WORD < self._limit:  # as `is_kept`
             self.moments.append((tally.number, op.number, 0, began, now))
             if len(self.moments) > self._room:
                 self._thin_out()
@@ -279,6 +283,12 @@ class Profiler(Recorder):
             if op.tally is not None:
                 op.tally.awaited += (now - began) / len(ops)
 
+    def took_object(self, op: Operation | None) -> None:
+        """Take note that an operation has brought a Python object; None: the last one."""
+        tally = self._tally if op is None else op.tally
+        if tally is not None:
+            tally.objects += 1
+
     def plans(self, op: Operation, stage: Any, members: tuple[int, ...]) -> None:
         """Keep the plan of an operation that has begun, and the members of its communicator."""
         if op.tally is not None:
@@ -347,17 +357,17 @@ class Profiler(Recorder):
 
     def _keeps(self, sent: int, received: int) -> bool:
         """Return whether the moments are kept of a message with these counts, of which one may be 0: there is none."""
-        return (sent > 0 and not sent % self.stride) or (received > 0 and not received % self.stride)
+        return (sent > 0 and is_kept(sent, self.stride)) or (received > 0 and is_kept(received, self.stride))
 
     def _thin_out(self) -> None:
-        """Make room: keep the moments of every second call that has some."""
+        """Make room: keep the moments of half of the calls that have some."""
         self.stride *= 2
-        self._cycle *= 2
+        self._limit = WORD // self.stride
         self.moments = [each for each in self.moments if self._stays(each)]
 
     def _stays(self, moment: tuple[Any, ...]) -> bool:
         tally, number, other = self.tallies[moment[0]], moment[1], moment[2]
-        return call_of(number) % self.stride == 0 if tally.ends is None else self._keeps(number, other)
+        return is_kept(call_of(number), self.stride) if tally.ends is None else self._keeps(number, other)
 
 
 class _Rounds:
@@ -371,6 +381,18 @@ class _Rounds:
     def __call__(self, event: Event) -> None:
         if len(self._events) < 2 * ROUNDS:
             self._events.append(event)
+
+
+def is_kept(number: int, stride: int) -> bool:
+    """Return whether one kept call in `stride` is this one.
+
+    The calls that are kept at twice the stride are among them. Of the calls of a loop, or of every k-th call, the same
+    share is kept; of every `stride`-th number it would be all, or none.
+
+    >>> [number for number in range(1, 30) if is_kept(number, 4)]
+    [2, 5, 10, 13, 18, 23, 26]
+    """
+    return number * SPREAD % WORD < WORD // stride
 
 
 def _next(count: list[int] | None) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
+from ringcast.engine.profiler import is_kept
 from ringcast.wire.header import STAGES, call_of
 
 FROM_ROOT = frozenset({"bcast", "bcast_into", "scatter", "scatterv"})
@@ -61,7 +62,7 @@ def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iter
             moment = Moment(rank, tally_number, op, began + by, ended + by)
             if tally["ends"] is not None:
                 _add_message(calls, tally, moment, other, met, stride)
-            elif call_of(op) % stride == 0:  # else not all ranks have kept it
+            elif is_kept(call_of(op), stride):  # else not all ranks have kept it
                 key = tally["context"], op
                 if key not in calls:
                     members, root = members_of(part, tally["context"]), tally["root"]
@@ -78,9 +79,9 @@ def _add_message(
     dest, _, tag = tally["ends"]
     context, rank, sent = tally["context"], moment.rank, moment.number
     collective = tally["collective"]
-    if met and received % stride == 0:
+    if met and received and is_kept(received, stride):
         _message(calls, collective, (context, met[0], rank, met[1], received)).moments.append(moment)
-    if dest and sent % stride == 0:
+    if dest and sent and is_kept(sent, stride):
         call = _message(calls, collective, (context, rank, int(dest), int(tag), sent))
         (call.others if met else call.moments).append(moment)
 

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from ringcast._util.rank_words import ranks_in_words
+from ringcast.engine.profiler import is_kept
 from ringcast.monitoring.trace import from_json, messages, rounds, shifted, totals
 from ringcast.profiling.advice import advice
 from ringcast.profiling.clocks import shifts
@@ -98,7 +99,7 @@ class _Report:
             self.sites[_key(tally)].tallies.append((rank, number, tally))
         every = max(1, sum(len(call.moments) for call in calls) // EVENTS + 1)
         for number, call in enumerate(calls):
-            self._count(call, shown=number % every == 0)
+            self._count(call, shown=is_kept(number, every))
         self.every = every
         self.overlapping: list[int] = []
         self._add_slowest()
@@ -279,6 +280,7 @@ class _Report:
             "sampled": sampled,
             "before": self._before(key),
             "failed": sum(tally["failed"] for tally in tallies),
+            "objects": sum(tally["objects"] for tally in tallies),
             "by_rank": [(rank, int(mine[0]), mine[1], mine[2]) for rank, mine in sorted(per_rank.items())],
             "rounds": _rounds(main, site, len(self.members[main["context"]]))
             if main["messages"] or site.measured

@@ -54,6 +54,7 @@ def simulated(
         "calls": 1,
         "requests": 0,
         "failed": 0,
+        "objects": 0,
         "under_way": 0.0,
         "awaited": 0.0,
         "python": 0.0,

@@ -48,13 +48,14 @@ def _sites(report: Mapping[str, Any]) -> Table:
     more = f" (the first {SITES} of {len(sites)})" if len(sites) > SITES else ""
     drawn = Table(title=f"call sites{more}", title_justify="left", box=None)
     drawn.add_column("call")
-    for name in ("calls", "time", "of all", *PHASES, "bytes", "late rank"):
+    for name in ("calls", "time", "of all", *PHASES, "sent", "received", "late rank"):
         drawn.add_column(name, justify="right")
     for site in sites[:SITES]:
         late = f"{site['blame'][0][0]}" if site["blame"] and site["late"] > 0.1 * site["time"] else ""
         parts = [share(site[phase], site["time"]) for phase in PHASES]
         facts = [str(site["calls"]), seconds(site["time"]), share(site["time"], whole), *parts]
-        drawn.add_row(*map(_text, [place(site), *facts, readable(site["bytes_out"]), late]))
+        moved = [readable(site[way]) for way in ("bytes_out", "bytes_in")]
+        drawn.add_row(*map(_text, [place(site), *facts, *moved, late]))
     return drawn
 
 

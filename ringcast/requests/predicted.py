@@ -145,7 +145,8 @@ class PredictedMessages(Calls):
             if loan is not None:
                 loan.hand_over(op)
             return self._make(name, messages.received(group, name, op, origin.peer, tag, out, status), None, site)
-        op.met = origin.peer, _tag_of(found[0], tag)
+        if origin.endpoint.profiler is not None:
+            self._note(op, origin.peer, tag, *found)
         result = partial(_taken, *found, source, tag, out, status)
         if loan is not None and not loan.settle():
             return self._settled(origin.rest(label), loan, name, site, result)
@@ -173,6 +174,12 @@ class PredictedMessages(Calls):
             return None
         lane.accept(origin.peer)
         return message, opened
+
+    def _note(self, op: Operation, source: int, tag: int, message: bytes, value: Opened | Offered) -> None:
+        """Take note, for a profiler, of the message that an operation has received."""
+        op.met = source, _tag_of(message, tag)
+        if value.known is None:
+            collectives.stage.takes_object(self._group, "recv", op)
 
     def _settled(
         self, op: Operation, loan: Loan, name: str, site: Site, result: Callable[[], Any] = lambda: None
@@ -238,7 +245,8 @@ class _Receiving:
         if found is None:
             return None
         self._replaced.close()
-        op.met = origin.peer, _tag_of(found[0], self._tag)
+        if origin.endpoint.profiler is not None:
+            caller._note(op, origin.peer, self._tag, *found)
         origin.endpoint.recorder.done(op)
         try:
             return (_taken(*found, self._source, self._tag, self._out, self._status),)

@@ -20,7 +20,7 @@ def site(**facts: Any) -> dict[str, Any]:
         "id": 0, "file": "/home/me/solver.py", "line": 41, "name": "allreduce", "kind": "collective", "ranks": SIZE,
         "context": 1, "collective": "allreduce", "op": "sum",
         "algorithm": "circulant", "dtype": "float64", "shape": "(125000,)", "root": None,
-        "calls": calls, "bytes_out": calls * SIZE * 1_000_000, "time": 4.0, "late": 0.2, "moving": 3.0, "link": 0.4,
+        "calls": calls, "bytes_out": calls * SIZE * 1_000_000, "bytes_in": calls * SIZE * 1_000_000, "objects": 0, "time": 4.0, "late": 0.2, "moving": 3.0, "link": 0.4,
         "combining": 0.2, "python": 0.2, "awaited": 0.0, "hidden": 0.0, "counting": 0.0, "net": 0.01,
         "predicted": 0.009, "blame": [[1, 30, 0.06], [2, 25, 0.05]], "sampled": calls,
         "by_rank": [[rank, calls, 1.0, 0.05] for rank in range(SIZE)],
@@ -74,6 +74,8 @@ FOLLOWS = {
     "stride": 1,
     "events": [(i, 0, 0.001 * n, 0.001 * n + 0.0009, None) for i in range(SIZE) for n in range(900)],
 }
+IN_ONE_LOOP = {"stride": 1, "events": [(0, n % 2, 0.1 * n, 0.1 * n + 0.05, None) for n in range(100)]}
+IN_TWO_LOOPS = {"stride": 1, "events": [(0, n // 50, 0.1 * n, 0.1 * n + 0.05, None) for n in range(100)]}
 SENDS = site(name="send", kind="message", collective="send", blame=[], bytes_out=9 * 10**8)
 REQUESTS = site(name="iallreduce", kind="request", awaited=3.0, moving=0.0, link=0.0, hidden=0.1)
 ONE_HOST = [{"name": "h0", "ranks": [0, 1, 2, 3], "cpus": 2}]
@@ -90,10 +92,12 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "late root": ("imbalance", report(BCAST), "Rank 2 is late in 99 of 100 calls of bcast at solver.py:8"),
     "late in turn": ("uneven", report(IN_TURN), "another rank is late each time"),
-    "rooted pair": ("root", report(GATHER, BCAST), "through rank 2, by gather at solver.py:7 and then bcast at"),
+    "rooted pair": ("root", report(GATHER, BCAST, timeline=IN_ONE_LOOP), "through rank 2, by gather at solver.py:7 and then bcast at"),
     "rooted pair, a receiver counts more calls": (
         "root",
-        report(GATHER, BCAST | {"calls": 190, "by_rank": [[0, 190, 1.0, 0.5], [2, 100, 1.0, 0.0]]}),
+        report(
+            GATHER, BCAST | {"calls": 190, "by_rank": [[0, 190, 1.0, 0.5], [2, 100, 1.0, 0.0]]}, timeline=IN_ONE_LOOP
+        ),
         "through rank 2, by gather at",
     ),
     "sender of most": (
@@ -102,7 +106,15 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
         "Rank 0 sends 1 GB, 77 % of all bytes, to 3 ranks",
     ),
     "small calls": ("small calls", report(SMALL, timeline=FOLLOWS), "2,000 small calls: allreduce at solver.py:41."),
-    "objects": ("objects", report(site(dtype="object", shape="()", predicted=None)), "send Python objects"),
+    "objects": ("objects", report(site(dtype="object", shape="()", predicted=None)), "move Python objects"),
+    "objects of a broadcast": (
+        "objects", report(site(collective="bcast", dtype="object", shape="()", predicted=None, objects=300)),
+        "in which a rank sends 1 MB on average",
+    ),
+    "objects as messages": (
+        "objects", report(site(kind="message", collective="recv", dtype="", bytes_out=0, predicted=None, objects=400)),
+        "in which a rank receives 1 MB on average",
+    ),
     "no counts": ("counts", report(site(counting=2.1)), "ranks exchange them first, 100 times: 2.1 s"),
     "no overlap": ("no overlap", report(REQUESTS), "iallreduce at solver.py:41 are awaited as soon as they are made"),
     "shared processors": (
@@ -157,6 +169,7 @@ SOUND = {
     | {"sites": [IN_TURN | {"late": 2.5}]},
     "a gather and a bcast of other loops": report(GATHER, site(name="bcast", collective="bcast", root=2, calls=5)),
     "a gather and a bcast of other roots": report(GATHER, site(name="bcast", collective="bcast", root=1)),
+    "a loop of gathers, and one of bcasts": report(GATHER, BCAST | {"late": 0.1, "blame": []}, timeline=IN_TWO_LOOPS),
     "small calls between which the program computes": report(SMALL),
     "few small calls": report(site(calls=50, bytes_out=50 * SIZE * 8), timeline=FOLLOWS),
     "small calls in which ranks wait a little": report(SMALL | {"time": 2.5, "late": 1.2}, timeline=FOLLOWS),
@@ -165,6 +178,9 @@ SOUND = {
         REQUESTS, ranks=changed(RANKS, (0, 1, 2, 3), program=0.2)
     ),
     "small arrays in their announcement": report(site(collective="bcast", dtype="object", shape="()", predicted=None)),
+    "arrays as messages": report(
+        site(kind="message", collective="recv", dtype="", bytes_out=0, predicted=None, objects=40)
+    ),
     "few objects": report(site(dtype="object", time=0.4, late=0.1)),
     "more ranks than processors, which wait for messages": report(hosts=ONE_HOST),
     "a system that does not count": report(hosts=ONE_HOST, ranks=changed(RANKS, (0, 1, 2, 3), starved=None, bound=[])),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ringcast.engine.profiler import is_kept
 from ringcast.profiling.clocks import shifts
 from ringcast.profiling.lateness import calls_of, late, waits
 
@@ -61,8 +62,11 @@ def test_in_an_exchange_a_rank_waits_for_the_one_that_it_receives_from(size: int
 
 
 def test_of_a_call_that_was_not_kept_nothing_is_known() -> None:
-    exchange = [(2, 3, 1.0, 9.0, 0, TAG)]  # the third message of rank 0, of which only every second one is kept
-    parts = [part(0, ("1", "", str(TAG)), [(4, 0, 5.0, 5.0)], 2), part(1, ("0", "0", str(TAG)), exchange, 2)]
+    kept, other = (next(n for n in range(1, 9) if is_kept(n, 2) == yes) for yes in (True, False))
+    parts = [
+        part(0, ("1", "", str(TAG)), [(kept, 0, 5.0, 5.0)], 2),
+        part(1, ("0", "0", str(TAG)), [(kept, other, 1.0, 9.0, 0, TAG)], 2),
+    ]
     assert lateness(parts, 1) == []
 
 

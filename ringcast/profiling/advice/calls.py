@@ -11,6 +11,7 @@ from ringcast.profiling.advice.piece import (
     Site,
     blocking_collectives,
     bytes_of_a_call,
+    calls_of_all,
     net_time,
 )
 from ringcast.profiling.words import place, seconds, share
@@ -32,7 +33,7 @@ def small_calls(report: Report) -> Iterator[Advice]:
         return
     calls = sum(site["calls"] for site in found)
     computing = _between(report, {site["id"] for site in found})
-    made = max(1, sum(n for site in found for _, n, _, _ in site["by_rank"]))  # by all ranks
+    made = sum(map(calls_of_all, found))
     took = sum(net_time(site) for site in found) / made
     if calls < MANY or computing > GAP * took:
         return
@@ -73,15 +74,23 @@ def _program_of_a_call(report: Report) -> float:
 def pickled_objects(report: Report) -> Iterator[Advice]:
     """Python objects are pickled and made again on every rank, where arrays travel as they are."""
     for site in report["sites"]:
-        if site["dtype"] != OBJECT or site["kind"] == "transfer" or site["collective"] in ANNOUNCED:
+        if site["kind"] == "transfer" or not _of_objects(site):
             continue
-        cost = net_time(site)
-        text = f"Calls of {place(site)} send Python objects, which are pickled, and made again on each rank that gets "
-        text += f"them. {site['calls']:,} calls, in which a rank sends {readable(round(bytes_of_a_call(site)))} on "
-        text += f"average, take {seconds(cost)} in all (without waiting for late ranks)."
+        cost, made = net_time(site), calls_of_all(site)
+        does, nbytes = max((site["bytes_out"], "sends"), (site["bytes_in"], "receives"))[::-1]
+        text = f"Calls of {place(site)} move Python objects, which are pickled, and made again on each rank that gets "
+        text += f"them. {site['calls']:,} calls, in which a rank {does} {readable(round(nbytes / made))} on average, "
+        text += f"take {seconds(cost)} in all (without waiting for late ranks)."
         do = "Give numpy arrays, whose bytes travel as they are: many objects of one kind fit into one array, or one "
         do += "for each field."
         yield Advice("objects", text, do, cost, site["id"])
+
+
+def _of_objects(site: Site) -> bool:
+    """Return whether calls of a site move objects, most often; where only the values tell, their receivers know."""
+    if site["collective"] in ANNOUNCED or not site["dtype"]:
+        return bool(site["objects"] > calls_of_all(site) / 3)
+    return bool(site["dtype"] == OBJECT)
 
 
 def left_out_counts(report: Report) -> Iterator[Advice]:

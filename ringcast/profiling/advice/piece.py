@@ -44,7 +44,12 @@ def net_time(site: Site) -> float:
 
 def bytes_of_a_call(site: Site) -> float:
     """Return how many bytes a rank sends in a call, on the average."""
-    return float(site["bytes_out"] / max(1, sum(calls for _, calls, _, _ in site["by_rank"])))
+    return float(site["bytes_out"] / calls_of_all(site))
+
+
+def calls_of_all(site: Site) -> int:
+    """Return how many calls all ranks together have made, and 1 for none."""
+    return max(1, sum(int(calls) for _, calls, _, _ in site["by_rank"]))
 
 
 def ranks_in_words(ranks: list[int]) -> str:

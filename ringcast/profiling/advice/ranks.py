@@ -72,9 +72,21 @@ def _pairs(report: Report) -> Iterator[tuple[Site, Site]]:
         for second in seconds_:
             few, many = sorted((_calls(first), _calls(second)))
             same = all(first[fact] == second[fact] for fact in ("context", "root", "file"))
-            if same and few >= FEW and few >= ALIKE * many:
+            if same and few >= FEW and few >= ALIKE * many and _alternate(report, first, second):
                 yield first, second
                 break
+
+
+def _alternate(report: Report, first: Site, second: Site) -> bool:
+    """Return whether the calls of two sites lie among each other, and not one after the other, as of two loops."""
+    starts = [
+        sorted(start for _, site, start, _, _ in report["timeline"]["events"] if site == one["id"])
+        for one in (first, second)
+    ]
+    if not all(starts):
+        return False
+    (a, b), (c, d) = ((times[0], times[-1]) for times in starts)
+    return bool(min(b, d) - max(a, c) >= ALIKE * (max(b, d) - min(a, c)))
 
 
 def _calls(site: Site) -> int:

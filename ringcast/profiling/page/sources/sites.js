@@ -28,13 +28,15 @@ export function sites(profile, colourOf) {
 
 function columns(profile, colourOf) {
   const longest = Math.max(...profile.sites.map((site) => site.time));
-  const times = (key, title, hint) => ({
+  const numbers = (shown) => (key, title, hint) => ({
     key,
     title,
     hint,
     value: (site) => site[key],
-    show: (site) => time(site[key]),
+    show: (site) => shown(site[key]),
   });
+  const times = numbers(time);
+  const bytes = numbers(size);
   return [
     {
       key: "call",
@@ -60,13 +62,8 @@ function columns(profile, colourOf) {
       value: (site) => site.calls,
       show: (site) => count(site.calls),
     },
-    {
-      key: "bytes",
-      title: "Bytes",
-      hint: "Sent by all ranks in all calls",
-      value: (site) => site.bytes_out,
-      show: (site) => size(site.bytes_out),
-    },
+    bytes("bytes_out", "Sent", "By all ranks in all calls"),
+    bytes("bytes_in", "Received", "By all ranks in all calls"),
     {
       ...times("median", "Median", "Of a call, from the moment at which the rank made it; ≈ where only a digit is known"),
       show: (site) => (site.median_is_rough ? about(site.median) : time(site.median)),
