@@ -14,6 +14,7 @@ SUMS = (
     "received",
     "requests",
     "failed",
+    "objects",
     "blocking",
     "under_way",
     "awaited",

@@ -73,6 +73,7 @@ BARE: dict[str, Any] = {  # a call of which nothing is known
     "variants": 1,
     "calls": 1,
     "bytes_out": 0,
+    "bytes_in": 0,
     "sampled": 0,
 }
 NO_ROUNDS = {"algorithm": "", "nblocks": 1, "size": 1, "messages": [], "measured": []}

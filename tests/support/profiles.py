@@ -190,6 +190,7 @@ def _site(job: Job, number: int) -> dict[str, Any]:
         "dtype": "float64", "shape": f"({place.shape},)", "op": "sum" if "reduce" in place.name else "",
         "root": 0 if place.name == "bcast" else None, "variants": 1, "calls": calls,
         "bytes_out": calls * sum(row[3] for row in _messages(job.size, place)),
+        "bytes_in": calls * sum(row[3] for row in _messages(job.size, place)),
         "time": sum(times), **parts, "hidden": parts["awaited"] / 2, "median": median(times), "slowest": times[-1],
         "net": median(job.nets[number]) if kind != "message" else None,
         "predicted": job.net(place) * 0.8 if place.algorithm else None,

@@ -85,8 +85,8 @@ def _alternate(report: Report, first: Site, second: Site) -> bool:
     ]
     if not all(starts):
         return False
-    (a, b), (c, d) = ((times[0], times[-1]) for times in starts)
-    return bool(min(b, d) - max(a, c) >= ALIKE * (max(b, d) - min(a, c)))
+    middles = [times[len(times) // 2] for times in starts]
+    return all(times[0] <= middle <= times[-1] for times in starts for middle in middles)
 
 
 def _calls(site: Site) -> int:

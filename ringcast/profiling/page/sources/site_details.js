@@ -5,7 +5,7 @@ import { gauge } from "./parts.js";
 import { histogram } from "./histogram.js";
 import { roundsOf } from "./rounds.js";
 import { plainTable } from "./sorted_table.js";
-import { count, percent, ranges, several, time } from "./words.js";
+import { count, percent, ranges, several, size, time } from "./words.js";
 
 // `members` are the ranks of its communicator.
 export function siteDetails(site, members, hue) {
@@ -32,6 +32,7 @@ function facts(site, members) {
     ["Algorithm", site.algorithm && `${site.algorithm}, ${several(site.nblocks ?? 1, "block")}`],
     ["Data", site.dtype && [site.shape, site.dtype].filter(Boolean).join(" ")],
     ["Operator", site.op],
+    ["Moved", `${size(site.bytes_out)} sent, ${size(site.bytes_in)} received by all ranks in all calls`],
     ["Root", site.root],
     ["Communicator", communicator(site, members)],
     ["Variants", site.variants > 1 ? `${count(site.variants)} (other data or ranks); the one that took the most time is described here` : null],

@@ -28,15 +28,13 @@ export function sites(profile, colourOf) {
 
 function columns(profile, colourOf) {
   const longest = Math.max(...profile.sites.map((site) => site.time));
-  const numbers = (shown) => (key, title, hint) => ({
+  const times = (key, title, hint) => ({
     key,
     title,
     hint,
     value: (site) => site[key],
-    show: (site) => shown(site[key]),
+    show: (site) => time(site[key]),
   });
-  const times = numbers(time);
-  const bytes = numbers(size);
   return [
     {
       key: "call",
@@ -62,8 +60,13 @@ function columns(profile, colourOf) {
       value: (site) => site.calls,
       show: (site) => count(site.calls),
     },
-    bytes("bytes_out", "Sent", "By all ranks in all calls"),
-    bytes("bytes_in", "Received", "By all ranks in all calls"),
+    {
+      key: "bytes",
+      title: "Bytes",
+      hint: "Sent by all ranks in all calls, or received, where that is more",
+      value: (site) => Math.max(site.bytes_out, site.bytes_in),
+      show: (site) => size(Math.max(site.bytes_out, site.bytes_in)),
+    },
     {
       ...times("median", "Median", "Of a call, from the moment at which the rank made it; ≈ where only a digit is known"),
       show: (site) => (site.median_is_rough ? about(site.median) : time(site.median)),
