@@ -20,7 +20,8 @@ def site(**facts: Any) -> dict[str, Any]:
         "id": 0, "file": "/home/me/solver.py", "line": 41, "name": "allreduce", "kind": "collective", "ranks": SIZE,
         "context": 1, "collective": "allreduce", "op": "sum",
         "algorithm": "circulant", "dtype": "float64", "shape": "(125000,)", "root": None,
-        "calls": calls, "bytes_out": calls * SIZE * 1_000_000, "bytes_in": calls * SIZE * 1_000_000, "objects": 0, "time": 4.0, "late": 0.2, "moving": 3.0, "link": 0.4,
+        "calls": calls, "bytes_out": calls * SIZE * 1_000_000, "bytes_in": calls * SIZE * 1_000_000, "objects": 0,
+        "time": 4.0, "late": 0.2, "moving": 3.0, "link": 0.4,
         "combining": 0.2, "python": 0.2, "awaited": 0.0, "hidden": 0.0, "counting": 0.0, "net": 0.01,
         "predicted": 0.009, "blame": [[1, 30, 0.06], [2, 25, 0.05]], "sampled": calls,
         "by_rank": [[rank, calls, 1.0, 0.05] for rank in range(SIZE)],
@@ -92,7 +93,9 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "late root": ("imbalance", report(BCAST), "Rank 2 is late in 99 of 100 calls of bcast at solver.py:8"),
     "late in turn": ("uneven", report(IN_TURN), "another rank is late each time"),
-    "rooted pair": ("root", report(GATHER, BCAST, timeline=IN_ONE_LOOP), "through rank 2, by gather at solver.py:7 and then bcast at"),
+    "rooted pair": (
+        "root", report(GATHER, BCAST, timeline=IN_ONE_LOOP), "through rank 2, by gather at solver.py:7 and then",
+    ),
     "rooted pair, a receiver counts more calls": (
         "root",
         report(
