@@ -148,26 +148,31 @@ class Profiler(Recorder):
 
     def begin(self, op: Operation, call: bytes) -> None:
         _begin(self, op, call)
-        if op.site is NOWHERE:  # ringcast's own, as between the runs of a cluster
-            op.tally = None
-            return
-        key = op.site, call, op.context
-        op.tally = self._tally = self._of.get(key) or self._new(key)
+        tally = self._of.get((op.site, call, op.context))
+        if tally is None:
+            if op.site is NOWHERE:  # ringcast's own, as between the runs of a cluster
+                op.tally = None
+                return
+            tally = self._new((op.site, call, op.context))
+        op.tally = self._tally = tally
 
     def done(self, op: Operation) -> float:
-        now, began, tally = _done(self, op), op.began, op.tally
-        payload = self.payload
+        now, began, tally, number, payload = _done(self, op), op.began, op.tally, op.number, self.payload
         sent, received = payload[-2], payload[-1]
-        sent_here, self._sent = sent - self._sent, sent
-        received_here, self._received = received - self._received, received
         if tally is None or tally.owner is not self or began == inf:  # begun before the profile, or counted already
+            self._sent, self._received = sent, received
             return now
         op.began = inf
         seconds = now - began
         tally.calls += 1
-        tally.later += op.number % STAGES != 0
-        tally.sent += sent_here
-        tally.received += received_here
+        if number % STAGES:
+            tally.later += 1
+        if sent != self._sent:
+            tally.sent += sent - self._sent
+            self._sent = sent
+        if received != self._received:
+            tally.received += received - self._received
+            self._received = received
         tally.histogram[int(seconds * 1e9).bit_length()] += 1
         if op.blocks:
             tally.blocking += seconds
@@ -180,11 +185,11 @@ class Profiler(Recorder):
             tally.requests += 1
             tally.under_way += seconds
         if seconds > tally.slowest[0]:
-            tally.slowest = seconds, op.number, began
+            tally.slowest = seconds, number, began
         if tally.ends is not None:
             self._keep_message(tally, op.met, began, now)
-        elif op.number and call_of(op.number) * SPREAD % WORD < self._limit:  # as `is_kept`
-            self.moments.append((tally.number, op.number, 0, began, now))
+        elif number and (self.stride == 1 or number // STAGES * SPREAD % WORD < self._limit):  # as `is_kept`
+            self.moments.append((tally.number, number, 0, began, now))
             if len(self.moments) > self._room:
                 self._thin_out()
         if now > self._due and self._save is not None:
@@ -196,17 +201,14 @@ class Profiler(Recorder):
         if not self._depth:  # a call that has nothing else in it
             self.outside += began - self._left
             self._left = now
-            self._charge(tally)
+            tally.before += self.outside - self._charged
+            self._charged = self.outside
             return
         self._inside += now - began
         self._tally = tally
         if began < self._entered:  # the call had begun by prediction
             self.outside -= self._entered - began
             self._entered = began
-
-    def _charge(self, tally: Tally) -> None:
-        tally.before += self.outside - self._charged
-        self._charged = self.outside
 
     def failed(self, op: Operation, peers: tuple[int, ...] | None = None) -> None:
         super().failed(op, peers)
@@ -262,9 +264,13 @@ class Profiler(Recorder):
         self._depth -= 1
         if not self._depth:
             self._left = self._clock()
-            if self._tally is not None:
-                self._tally.python += max(0.0, self._left - self._entered - self._inside)
-                self._charge(self._tally)
+            tally = self._tally
+            if tally is not None:
+                own = self._left - self._entered - self._inside
+                if own > 0.0:
+                    tally.python += own
+                tally.before += self.outside - self._charged
+                self._charged = self.outside
 
     def enter_wait(self) -> float:
         """Take note that the program waits for requests; return the present time, for `leave_wait`."""
