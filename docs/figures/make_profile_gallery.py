@@ -47,10 +47,11 @@ def main() -> None:
 
 def pictures(bed: Bed, folder: Path) -> None:
     """Take a picture of the first screen of each faulty program's page."""
+    files = {name: folder / f"{name}.html" for name in WHERE}
+    for name, file in files.items():  # before there is a browser, which takes processors from them
+        run(bed, name, [], file)
     with browser(folder) as pipe:
-        for name in WHERE:
-            file = folder / f"{name}.html"
-            run(bed, name, [], file)
+        for name, file in files.items():
             page = Page(pipe)
             page.resize(WIDTH, HEIGHT)
             page.theme("light")
