@@ -54,6 +54,8 @@ class Background:
         self._calling = threading.RLock()  # held by a call of the only thread
         self._called = 0.0  # when the last of these ended, on `monotonic`
         self._watching = False
+        self._watcher: threading.Thread | None = None  # the last one
+        self._over = threading.Event()  # the program has left the job
         self._left_alone: dict[int, Awaited] = {}
         self._futures: _Futures | None = None
 
@@ -89,7 +91,8 @@ class Background:
         self._left_alone[id(call)] = call
         if not self._watching:
             self._watching = True
-            threading.Thread(target=self._look_after, name="ringcast-watch", daemon=True).start()
+            self._watcher = threading.Thread(target=self._look_after, name="ringcast-watch", daemon=True)
+            self._watcher.start()
 
     def _poll_oldest(self) -> None:
         """Poll two calls: more than come, so that those do not pile up which the program does not wait for."""
@@ -128,8 +131,19 @@ class Background:
         self._wait_for(self._calls_of(comm))  # which raise now
         group = group_of(comm)
         group.endpoint.unanswered.answered(group.context)  # the program has left what had failed
+        if self._endpoint.closed:
+            self._end_threads()
+
+    def _end_threads(self) -> None:
+        """Wait for the threads, which end now: Python, as it ends, would break them off within the host library."""
+        self._over.set()
+        threads = [self._watcher]
         if self._futures is not None:
             self._futures.put(None)
+            threads.append(self._futures.thread)
+        for thread in threads:
+            if thread is not None and thread is not threading.current_thread():
+                thread.join(GRACE)
 
     def _come_in(self, comm: Communicator) -> None:
         """Have the only thread come out of a call, if another one leaves the communicator of that."""
@@ -187,9 +201,9 @@ class Background:
             raise
 
     def _look_until_idle(self) -> None:
-        pause, idle = threading.Event(), 0
+        idle = 0
         while not self._endpoint.closed:
-            pause.wait(PATIENCE)
+            self._over.wait(PATIENCE)
             calls = [*self._left_alone.values()]
             old = [call for call in calls if monotonic() - max(call.begun, self._called) > PATIENCE]
             if self._endpoint.shared:
@@ -224,7 +238,8 @@ class _Futures:
         self._calls: dict[int, Awaited] = {}
         with endpoint.gate:
             endpoint.gate.bells.append(self)
-        threading.Thread(target=self._serve, name="ringcast-futures", daemon=True).start()
+        self.thread = threading.Thread(target=self._serve, name="ringcast-futures", daemon=True)
+        self.thread.start()
 
     def add(self, call: Awaited) -> None:
         self._calls[id(call)] = call

@@ -64,7 +64,7 @@ def alone() -> Iterator[tuple[Communicator, Background]]:
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     yield comm, background
     background.leave(comm)
-    until(lambda: all(thread.name != "ringcast-watch" for thread in threading.enumerate()))
+    assert all(thread.name != "ringcast-watch" for thread in threading.enumerate())
     signal.signal(signal.SIGUSR1, before)
 
 
@@ -82,6 +82,22 @@ def until(condition: Callable[[], bool]) -> None:
 
 def is_shared(comm: Communicator) -> bool:
     return group_of(comm).endpoint.shared
+
+
+def test_no_thread_for_futures_outlives_the_group() -> None:
+    """Python would end it within the host library, which ends the process."""
+    comm = meet(Nothing(), 0, 1)
+    background, call, endpoint = background_of(comm), Call(comm), group_of(comm).endpoint
+
+    def hand_over() -> bool:
+        """Take a while to hand over the result, when the group has been left."""
+        return endpoint.closed and not threading.Event().wait(0.1)
+
+    call.poll = hand_over  # type: ignore[method-assign]
+    background.when_ended(call)
+    assert any(thread.name == "ringcast-futures" for thread in threading.enumerate())
+    background.leave(comm)
+    assert all(thread.name != "ringcast-futures" for thread in threading.enumerate())
 
 
 def test_another_thread_makes_the_first_call_of_several(alone: tuple[Communicator, Background]) -> None:
