@@ -21,7 +21,7 @@ from ringcast.profiling.words import seconds, share
 _COMMAND = "ringcast profile"
 _DESCRIPTION = """\
 Print a profile of ringcast-launch --profile FILE.json. Of two profiles, print by call site how the time of a call has
-changed: the median of a call on a rank, before and after. "no change" is a difference within the noise, that is, within
+changed: the median of a call on a rank, before and after. "within noise" is a difference within
 three times what the calls of one run differ among themselves, or below 5 %."""
 
 

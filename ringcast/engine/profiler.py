@@ -144,6 +144,7 @@ class Profiler(Recorder):
         self._tally: Tally | None = None  # of the last of them
         self._depth = 0  # of calls within calls
         self._sent, self._received = self.payload[-2], self.payload[-1]  # bytes that operations have counted
+        self._before = self.payload.tolist()  # the profile
         self._save, self._due = save, self.start + SAVE
 
     def begin(self, op: Operation, call: bytes) -> None:
@@ -247,6 +248,12 @@ class Profiler(Recorder):
                 self._save(self)
         ended = self._clock()
         self._due = ended + max(SAVE, SHARE * (ended - began))
+
+    @property
+    def sent_to(self) -> list[tuple[int, int]]:
+        """The ranks to which this one has sent data since the profile began, and how many bytes."""
+        sent = zip(self.payload[:-2], self._before, strict=False)  # without the sums
+        return [(rank, now - before) for rank, (now, before) in enumerate(sent) if now > before]
 
     def outside_until(self, now: float) -> float:
         """Return the seconds in which the program was in none of ringcast's calls."""

@@ -31,7 +31,7 @@ class Change:
 
     Attributes:
         change: (after - before) / before; None if a run has no such site, or no times.
-        verdict: "slower", "faster", "no change" (within the noise), "too few calls", "new" or "gone".
+        verdict: "slower", "faster", "within noise", "too few calls", "new" or "gone".
     """
 
     name: str
@@ -107,7 +107,7 @@ def _verdict(before: Sequence[float], after: Sequence[float]) -> str:
     a, b = _batches(before), _batches(after)
     difference, noise = median(b) - median(a), hypot(_spread(a), _spread(b))
     if abs(difference) <= max(THREE * noise, LEAST * median(a)):
-        return "no change"
+        return "within noise"
     return "slower" if difference > 0 else "faster"
 
 

@@ -33,11 +33,17 @@ def most_often_late(report: Mapping[str, Any], site: Mapping[str, Any]) -> tuple
     if not site["blame"]:
         return None
     rank, calls, cost = site["blame"][0]
-    often = max(OFTEN, BY_CHANCE / max(1, site["ranks"]))
+    of, ranks = sampled(site, rank), 2 if site["needed"] else max(1, site["ranks"])  # ends of a message, or members
+    often = max(OFTEN, BY_CHANCE / ranks)
     least = PASSED_ON if _computes_most(report, rank) else often
-    stands_out = calls >= often * site["sampled"] and cost >= least * site["late"]
-    surely = cost >= LONG or _chance(calls, site["sampled"], site["ranks"]) <= RARE
+    stands_out = calls >= often * of and cost >= least * site["late"]
+    surely = cost >= LONG or _chance(calls, of, ranks) <= RARE
     return (rank, calls, cost) if stands_out and surely else None
+
+
+def sampled(site: Mapping[str, Any], rank: int) -> int:
+    """Return in how many calls of a site it is known whether a rank was late; of messages, only with this rank."""
+    return int(dict(site["needed"]).get(rank, 0) if site["needed"] else site["sampled"])
 
 
 def _explained(site: Mapping[str, Any], rank: int, cost: float) -> bool:

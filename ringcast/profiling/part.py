@@ -67,7 +67,7 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         "protocol": build(),
         "network": {name: getattr(network, name) for name in ("alpha", "beta", "gamma")},
         **machine(),
-        "sent": [(rank, int(nbytes)) for rank, nbytes in enumerate(profiler.payload[:-2]) if nbytes],
+        "sent": profiler.sent_to,
         # The world has many members, and is the same in all parts.
         "contexts": {str(number): [*members] for number, members in contexts.items() if members is not everyone},
         "tallies": [_tally(endpoint, tally, network, drawn, contexts[tally.context]) for tally in profiler.tallies],

@@ -18,14 +18,16 @@ from ringcast._util.rank_words import ranks_in_words
 from ringcast.engine.profiler import is_kept
 from ringcast.monitoring.trace import from_json, messages, rounds, shifted, totals
 from ringcast.profiling.advice import advice
+from ringcast.profiling.busy import Busy
 from ringcast.profiling.clocks import shifts
-from ringcast.profiling.lateness import Call, calls_of, late, waits
+from ringcast.profiling.lateness import Call, Wait, calls_of, late, waits
 from ringcast.profiling.typical import median_time
 from ringcast.profiling.words import summary
 from ringcast.wire.header import STAGES
 
 FORMAT = "ringcast profile 1"
 EVENTS = 20_000  # in the timeline
+OWN = 0.5  # share of a wait in which the late rank is outside calls that block, if it is to blame
 LEAST_LATE, LATE_SHARE = 50e-6, 0.1  # seconds, and share of a call, from which a rank counts as late in it
 RATED = 64 << 10  # bytes of a message from which its rate is known
 MEASURED = 8000  # rounds of an observed call that are kept, of the first ranks
@@ -62,6 +64,8 @@ class _Site:
         self.sampled = 0
         self.blamed: Counter[int] = Counter()  # in how many calls a rank was the last
         self.cost: defaultdict[int, float] = defaultdict(float)  # for how long others have waited for it
+        self.waited = 0.0  # for how long ranks have waited for late ones, also for those that were kept by others
+        self.needed: Counter[int] = Counter()  # of messages: how many were received from a rank, or sent to it
         self.awaits: set[Key] = set()  # where late ranks make the call, or send what is received here
         self.moving = self.combining = self.observed = 0.0  # of the time of observed calls
         self.measured: list[tuple[int, int, float, float]] = []  # rounds of an observed call
@@ -97,6 +101,7 @@ class _Report:
         self.events: list[tuple[int, Key, float, float, float | None]] = []
         for (rank, number), tally in self.tally_of.items():
             self.sites[_key(tally)].tallies.append((rank, number, tally))
+        self.busy = self._busy(calls)
         every = max(1, sum(len(call.moments) for call in calls) // EVENTS + 1)
         for number, call in enumerate(calls):
             self._count(call, shown=is_kept(number, every))
@@ -151,16 +156,36 @@ class _Report:
             site.sampled += tally["ends"] is not None or moment.number % STAGES == 0
             if len(site.net) < NETS:
                 site.net.append(whole - seconds)
+            if wait is not None and tally["ends"] is not None:
+                site.needed[wait.rank] += 1
             if wait is not None and seconds:
-                site.cost[wait.rank] += seconds
+                site.waited += seconds
                 site.awaits.add(self.key_of[wait.rank, tally_at[wait.rank]])
-                if seconds >= max(LEAST_LATE, LATE_SHARE * whole):
+                own = self._is_own(wait, moment.began, seconds)
+                site.cost[wait.rank] += seconds * own
+                if own and seconds >= max(LEAST_LATE, LATE_SHARE * whole):
                     worst = max(worst or (0.0, 0, key), (seconds, wait.rank, key))
             if shown:
                 ready = None if wait is None else wait.ready - self.zero
                 self.events.append((moment.rank, key, moment.began - self.zero, moment.ended - self.zero, ready))
         if worst is not None:
             self.sites[worst[2]].blamed[worst[1]] += 1
+
+    def _busy(self, calls: Sequence[Call]) -> dict[int, Busy]:
+        """Return for how long each rank is in calls that block, if all of them were kept."""
+        if any(part["stride"] > 1 for part in self.parts):
+            return {}
+        times: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for call in calls:
+            for moment in call.moments:
+                if not self.tally_of[moment.rank, moment.tally]["requests"]:
+                    times[moment.rank].append((moment.began, moment.ended))
+        return {rank: Busy(found) for rank, found in times.items()}
+
+    def _is_own(self, wait: Wait, began: float, seconds: float) -> bool:
+        """Return whether a rank is late by its own program, and not as other ranks keep it in a call before."""
+        busy = self.busy.get(wait.rank)
+        return busy is None or seconds - busy.within(began, began + seconds) >= OWN * seconds
 
     def _add_slowest(self) -> None:
         """Add the slowest call of each site on each rank to the timeline, unless it is there already."""
@@ -237,7 +262,7 @@ class _Report:
         tallies = [tally for _, _, tally in site.tallies]
         phases = [(rank, tally, self._phases(rank, number, tally)) for rank, number, tally in site.tallies]
         sums = {phase: sum(each[phase] for _, _, each in phases) for phase in PHASES}
-        main = max(tallies, key=lambda t: (bool(t["messages"]), t["blocking"] + t["under_way"]))
+        main = max(tallies, key=lambda t: (not _counts(t), bool(t["messages"]), t["blocking"] + t["under_way"]))
         per_rank: dict[int, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
         for rank, tally, each in phases:
             mine = per_rank[rank]
@@ -248,9 +273,13 @@ class _Report:
         for tally in tallies:
             histogram.update(dict(tally["histogram"]))
         middle, rough = median_time(histogram, site.whole)
-        scale = _scale(sums["late"], sum(site.cost.values()))
+        scale = _scale(sums["late"], site.waited)
         sampled = site.sampled // max(1, len(per_rank))
-        blame = [(rank, min(site.blamed[rank], sampled), seconds * scale) for rank, seconds in site.cost.items()]
+        of = dict(site.needed)
+        blame = [
+            (rank, min(site.blamed[rank], of.get(rank, sampled)), seconds * scale)
+            for rank, seconds in site.cost.items()
+        ]
         calls = max(int(mine[0]) for mine in per_rank.values())
         slowest = max(tally["slowest"][0] for tally in tallies)
         return {
@@ -278,6 +307,7 @@ class _Report:
             "histogram": [(2**i / 2e9, count) for i, count in sorted(histogram.items())],
             "blame": sorted(blame, key=lambda each: -each[2]),
             "sampled": sampled,
+            "needed": sorted(of.items()),
             "before": self._before(key),
             "failed": sum(tally["failed"] for tally in tallies),
             "objects": sum(tally["objects"] for tally in tallies),

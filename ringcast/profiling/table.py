@@ -13,6 +13,7 @@ from rich.text import Text
 from ringcast._util.printable import printable
 from ringcast._util.rank_words import ranks_in_words
 from ringcast._util.sizes import readable
+from ringcast.profiling.culprit import culprit
 from ringcast.profiling.words import place, seconds, share
 
 SITES = 20  # call sites that are shown
@@ -21,7 +22,7 @@ PHASES = ("late", "moving", "link", "combining", "python", "awaited")
 MEANINGS = """\
 late: waiting for a rank that has not made the call yet; moving: bytes under way; link: within a call, waiting for the
 network or another rank's part of it; combining: copying data, and operators; python: ringcast's own Python; awaited: in
-wait(), for requests under way; others waited: how long other ranks were late only because of this one"""
+wait(), for requests under way; others waited: for this rank, while its program did something else"""
 
 
 def table(report: Mapping[str, Any], width: int = 120) -> str:
@@ -47,12 +48,14 @@ def _sites(report: Mapping[str, Any]) -> Table:
     whole = sum(rank["span"] for rank in report["ranks"])
     more = f" (the first {SITES} of {len(sites)})" if len(sites) > SITES else ""
     drawn = Table(title=f"call sites{more}", title_justify="left", box=None)
-    drawn.add_column("call")
-    for name in ("calls", "time", "of all", *PHASES, "sent", "received", "late rank"):
+    drawn.add_column("call", no_wrap=True)
+    phases = [phase for phase in PHASES if any(site[phase] for site in sites)]
+    for name in ("calls", "time", "of all", *phases, "sent", "received", "late rank"):
         drawn.add_column(name, justify="right")
     for site in sites[:SITES]:
-        late = f"{site['blame'][0][0]}" if site["blame"] and site["late"] > 0.1 * site["time"] else ""
-        parts = [share(site[phase], site["time"]) for phase in PHASES]
+        found = culprit(report, site)
+        late = "" if found is None else str(found[0])
+        parts = [share(site[phase], site["time"]) for phase in phases]
         facts = [str(site["calls"]), seconds(site["time"]), share(site["time"], whole), *parts]
         moved = [readable(site[way]) for way in ("bytes_out", "bytes_in")]
         drawn.add_row(*map(_text, [place(site), *facts, *moved, late]))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ringcast.profiling.culprit import culprit
+from ringcast.profiling.culprit import culprit, sampled
 
 FEW = 0.05  # share of the time below which nothing is said of a part of it
 MANY = 0.3  # share of the bytes from which a link is named, and …
@@ -81,14 +81,16 @@ def _blamed(report: Report) -> str:
     (rank, calls, cost), site = max(found, key=lambda each: each[0][2])
     if cost < FEW * whole:
         return ""
-    often = f"{calls} of {observed(site)} of {place(site)}"
-    return f"Rank {rank} is late in {often}: others wait for it, {seconds(cost)} in all"
+    return f"{how_often(site, rank, calls)}: others wait for it, {seconds(cost)} in all"
 
 
-def observed(site: Report) -> str:
-    """Return in how many calls of a site lateness was observed, in words."""
-    sampled = max(1, int(site["sampled"]))
-    return f"{sampled} calls" if sampled >= site["calls"] else f"{sampled} recorded calls"
+def how_often(site: Report, rank: int, calls: int) -> str:
+    """Say in how many calls of a site a rank was late; of messages, in how many of its own."""
+    number = sampled(site, rank)
+    if site["needed"]:
+        return f"Rank {rank} is late for {calls} of its {number} messages of {place(site)}"
+    recorded = "recorded " * (number < site["calls"])
+    return f"Rank {rank} is late in {calls} of {number} {recorded}calls of {place(site)}"
 
 
 def _busiest(report: Report) -> str:

@@ -75,6 +75,7 @@ BARE: dict[str, Any] = {  # a call of which nothing is known
     "bytes_out": 0,
     "bytes_in": 0,
     "sampled": 0,
+    "needed": [],
 }
 NO_ROUNDS = {"algorithm": "", "nblocks": 1, "size": 1, "messages": [], "measured": []}
 UNKNOWN = {

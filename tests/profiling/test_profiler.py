@@ -481,3 +481,39 @@ def test_a_message_of_mpi_is_awaited_from_the_rank_that_sends_it(tmp_path: Path)
         rank, _, seconds = site(report, name)["blame"][0]
         assert rank == 2
         assert 0.05 < seconds <= site(report, name)["time"]
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_a_rank_that_is_kept_by_another_one_is_not_to_blame(size: int, tmp_path: Path) -> None:
+    """The last rank is slow; rank 0 hands out work when it has its result, so that others wait for rank 0."""
+
+    def work(comm: Communicator) -> None:
+        last = comm.size - 1
+        for _ in range(10):
+            if comm.rank == 0:
+                for other in range(1, comm.size):
+                    comm.recv(other)
+                for other in range(1, comm.size):
+                    comm.send(1, other)
+            else:
+                time.sleep(0.03 * (comm.rank == last))
+                comm.send(comm.rank, 0)
+                comm.recv(0)
+
+    report = profiled(work, size, tmp_path, "threads")
+    blamed = {rank["rank"]: rank["blamed"] for rank in report["ranks"]}
+    assert blamed[size - 1] >= 0.25
+    assert sum(blamed.values()) - blamed[size - 1] < 0.1
+    assert report["summary"].count(f"Rank {size - 1} is late for ") == 1
+    assert {one["rank"] for one in report["advice"] if one["rule"] == "imbalance"} == {size - 1}
+
+
+def test_a_block_counts_its_own_bytes_alone(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> Any:
+        comm.allreduce(np.ones(100_000))
+        with ringcast.profile() as made:
+            comm.allreduce(np.ones(1000))
+        return made.report
+
+    report = ringcast.run(work, 2, backend="threads")[0]
+    assert sum(nbytes for *_, nbytes in report["bytes"]) < 50_000

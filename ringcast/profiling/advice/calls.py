@@ -50,7 +50,9 @@ def small_calls(report: Report) -> Iterator[Advice]:
 
 
 def _is_small(site: Site) -> bool:
-    return site["collective"] in JOINABLE and bytes_of_a_call(site) <= SMALL and site["calls"] >= MANY / 10
+    if site["ranks"] < 2 or site["collective"] not in JOINABLE:
+        return False
+    return bytes_of_a_call(site) <= SMALL and bool(site["calls"] >= MANY / 10)
 
 
 def _between(report: Report, sites: set[int]) -> float:

@@ -22,11 +22,16 @@ from ringcast.profiling.words import place, seconds, share
 SLOW = 0.5  # of the median rate of the others: a host or link that is slower than this
 PAIRS = 4  # links whose rates are known, below which none is typical
 LARGE = 64 << 10  # bytes that a rank sends in a call whose time is that of its bytes
+NOTABLE = 0.1  # seconds without a processor, below which nothing is said of them
 WORSE = 3.0  # times what was predicted
 
 
 def shared_processors(report: Report) -> Iterator[Advice]:
     """Ranks wait for a processor, as a host, or the ranks' bindings, have fewer of them than ranks."""
+    return (one for one in _waits_for_processors(report) if one.seconds >= NOTABLE)
+
+
+def _waits_for_processors(report: Report) -> Iterator[Advice]:
     of = {rank["rank"]: rank for rank in report["ranks"]}
     alone: list[Mapping[str, Any]] = []
     for host in report["hosts"]:

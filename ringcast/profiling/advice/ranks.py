@@ -8,7 +8,7 @@ from ringcast._util.sizes import readable
 from ringcast.profiling.advice.piece import BUSY, Advice, Report, Site, blocking_collectives, net_time, starved_share
 from ringcast.profiling.culprit import OFTEN, culprit, most_often_late
 from ringcast.profiling.lateness import FROM_ROOT
-from ringcast.profiling.words import observed, place, seconds, share
+from ringcast.profiling.words import how_often, place, seconds, share
 
 FEW = 4  # calls from which two sites may be of one loop
 TURNS = 20  # calls from which "in turn" means anything
@@ -25,11 +25,14 @@ def imbalance(report: Report) -> Iterator[Advice]:
         if found is None or site["id"] in roots:
             continue
         rank, calls, cost = found
-        text = f"Rank {rank} is late in {calls} of {observed(site)} of {place(site)}: others wait for it, "
-        text += f"{seconds(cost)} in all, {share(cost, site['time'])} of the time of these calls."
+        text = f"{how_often(site, rank, calls)}: others wait for it, {seconds(cost)} in all, "
+        text += f"{share(cost, site['time'])} of the time of these calls."
         do = f"Give rank {rank} less work before this call, or find what slows it down there."
         if site["collective"] in FROM_ROOT:
             do = f"Share the work that rank {rank} does before this call, or let it begin before the others need it."
+        elif site["needed"]:
+            does = "receives" if site["collective"] == "send" else "sends"
+            do = f"Give rank {rank} less work before it {does} there, or find what slows it down."
         yield Advice("imbalance", text, do, cost, site["id"], rank)
 
 
@@ -67,7 +70,7 @@ def _pairs(report: Report) -> Iterator[tuple[Site, Site]]:
     """Yield the call sites that collect to a root and send from it, in one loop."""
     seconds_ = [site for site in blocking_collectives(report) if site["collective"] == "bcast"]
     for first in blocking_collectives(report):
-        if first["collective"] not in JOINED:
+        if first["collective"] not in JOINED or first["ranks"] < 3:  # of two ranks neither carries more
             continue
         for second in seconds_:
             few, many = sorted((_calls(first), _calls(second)))
