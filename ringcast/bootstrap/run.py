@@ -122,11 +122,15 @@ def _run_threads(
     failures: list[tuple[int, BaseException]] = []  # in the order in which they happened
     endpoints = thread_endpoints(n)
     groups = [thread_group(endpoint) for endpoint in endpoints]
-    parts = _profiled(groups) if profile else {}
+    parts: dict[int, Any] = {}  # of the profile, by rank
 
     def work(group: Group) -> None:
         comm, endpoint = Communicator(group), group.endpoint
         adopt(comm)
+        if profile:
+            from ringcast.profiling.attach import attach  # few runs are profiled
+
+            attach(group, partial(parts.__setitem__, group.rank))
         try:
             results[comm.rank] = fn(comm, *args)
             comm.finalize()  # may notice that a call was not the same on all ranks
@@ -147,19 +151,15 @@ def _run_threads(
             running = _running(threads, time.monotonic() + GRACE)
             traces = [text_of(error) for rank, error in failures if rank in late]
             raise RunTimeout(late, timeout, traces[0] if traces else "", running)
-    except RunTimeout:
+    except RunTimeout as overdue:
+        _write_profile(profile, parts, n, in_a_line(overdue).partition("\n")[0])
         raise
     except BaseException as interruption:
         abort(endpoints, f"the calling thread was interrupted by {in_a_line(interruption)}")
         _running([thread for thread in threads if thread.is_alive()], time.monotonic() + GRACE)
+        _write_profile(profile, parts, n, in_a_line(interruption))
         raise
-    cause = in_a_line(_first_cause(failures)[1]) if failures else ""
-    if profile:
-        try:
-            _write_profile(profile, parts, n, cause)
-        except OSError:
-            if not failures:  # else the caller has to know of these
-                raise
+    _write_profile(profile, parts, n, in_a_line(_first_cause(failures)[1]) if failures else "")
     if failures:
         rank, error = _first_cause(failures)
         raise RunFailed(rank, in_a_line(error), text_of(error)) from error
@@ -168,21 +168,23 @@ def _run_threads(
     return results
 
 
-def _profiled(groups: Sequence[Group]) -> dict[int, Any]:
-    """Profile these ranks; return a place for their parts, by rank."""
-    from ringcast.profiling.attach import attach
-
-    parts: dict[int, Any] = {}
-    for group in groups:
-        attach(group, partial(parts.__setitem__, group.rank))
-    return parts
-
-
 def _write_profile(path: str, parts: Mapping[int, Any], size: int, failure: str) -> None:
+    """Write the profile, if one is wanted and a rank has a part.
+
+    Raises:
+        OSError: it cannot be written; not after a failure, which the caller has to know of.
+    """
+    found = [*parts.values()]  # a rank that still runs may add one
+    if not path or not found:
+        return
     from ringcast.bootstrap.profile import report_of
     from ringcast.profiling.files import publish
 
-    publish(path, report_of([*parts.values()], size, failure))
+    try:
+        publish(path, report_of(found, size, failure))
+    except OSError:
+        if not failure:
+            raise
 
 
 def _running(threads: Sequence[threading.Thread], until: float | None) -> tuple[int, ...]:

@@ -145,7 +145,8 @@ class Profiler(Recorder):
         self._depth = 0  # of calls within calls
         self._sent, self._received = self.payload[-2], self.payload[-1]  # bytes that operations have counted
         self._before = self.payload.tolist()  # the profile
-        self._save, self._due = save, self.start + SAVE
+        self._at_end: list[int] = []  # the payload, whose memory is released then
+        self._save, self._due = save, self.start  # the first time after the first call
 
     def begin(self, op: Operation, call: bytes) -> None:
         _begin(self, op, call)
@@ -228,11 +229,12 @@ class Profiler(Recorder):
         if not self.end:
             self.end = self._clock()
             self.save()
+            self._at_end = self.payload.tolist()
         super().close()
 
     def plain(self) -> Recorder:
         """End the profile; return a recorder that goes on with the same memory."""
-        self.end = self._clock()
+        self.end = self.end or self._clock()
         self.outside, self._left = self.outside_until(self.end), self.end
         recorder = Recorder.__new__(Recorder)
         recorder._memory, recorder._last, recorder.payload = self._memory, self._last, self.payload
@@ -252,7 +254,8 @@ class Profiler(Recorder):
     @property
     def sent_to(self) -> list[tuple[int, int]]:
         """The ranks to which this one has sent data since the profile began, and how many bytes."""
-        sent = zip(self.payload[:-2], self._before, strict=False)  # without the sums
+        payload = self._at_end or self.payload
+        sent = zip(payload[:-2], self._before, strict=False)  # without the sums
         return [(rank, now - before) for rank, (now, before) in enumerate(sent) if now > before]
 
     def outside_until(self, now: float) -> float:

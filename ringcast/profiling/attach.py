@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from ringcast.collectives.stage import Group
+from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.profiler import Profiler
 from ringcast.errors import UsageError
 from ringcast.profiling.block import since
@@ -18,19 +20,21 @@ def attach(group: Group, save: Callable[[Part], None] | None = None) -> None:
         UsageError: it is profiled already.
     """
     endpoint = group.endpoint
-    if endpoint.profiler is not None:
-        raise UsageError(f"rank {endpoint.rank}: a profile is under way already: end that one before")
     keep = None if save is None else lambda profiler: save(part_of(endpoint, profiler, group.network))
-    endpoint.profiler = Profiler(endpoint.recorder, endpoint.size, endpoint.transport.clock, keep)
-    endpoint.recorder = endpoint.profiler
+    with _gate(endpoint):
+        if endpoint.profiler is not None:
+            raise UsageError(f"rank {endpoint.rank}: a profile is under way already: end that one before")
+        endpoint.profiler = Profiler(endpoint.recorder, endpoint.size, endpoint.transport.clock, keep)
+        endpoint.recorder = endpoint.profiler
 
 
 def detach(group: Group) -> Part:
     """End the profile of a rank, and return its part."""
     endpoint = group.endpoint
-    profiler: Profiler = endpoint.profiler
-    endpoint.recorder, endpoint.profiler = profiler.plain(), None
-    return part_of(endpoint, profiler, group.network)
+    with _gate(endpoint):
+        profiler: Profiler = endpoint.profiler
+        endpoint.recorder, endpoint.profiler = profiler.plain(), None
+        return part_of(endpoint, profiler, group.network)
 
 
 def begin_block(group: Group) -> Callable[[], Part]:
@@ -49,10 +53,26 @@ def begin_block(group: Group) -> Callable[[], Part]:
         attach(group)
     profiler: Profiler = endpoint.profiler
     profiler.has_block = True
-    before = part_of(endpoint, profiler, group.network) if of_job else None
+    before = _so_far(group, profiler) if of_job else None
 
     def end() -> Part:
         profiler.has_block = False
-        return detach(group) if before is None else since(before, part_of(endpoint, profiler, group.network))
+        if before is None:
+            return detach(group)
+        with _gate(endpoint):
+            return since(before, part_of(endpoint, profiler, group.network))
 
     return end
+
+
+def _so_far(group: Group, profiler: Profiler) -> Part:
+    """Return the part of a rank, which ends when it is made."""
+    endpoint = group.endpoint
+    with _gate(endpoint):
+        part, now = part_of(endpoint, profiler, group.network), endpoint.transport.clock()
+        return part | {"end": now, "outside": profiler.outside_until(now)}
+
+
+def _gate(endpoint: Endpoint) -> AbstractContextManager[object]:
+    """Keep out other threads, as the one that makes progress: none is left when the rank has left."""
+    return nullcontext() if endpoint.closed else endpoint.gate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,12 +29,14 @@ def since(before: Part, now: Part) -> Part:
     """Return the part of the time between two parts of a rank."""
     start = before["end"]
     moments = [moment for moment in now["moments"] if moment[3] >= start]
+    kept: dict[int, list[tuple[float, int, float]]] = defaultdict(list)  # by tally: time, number, beginning
+    for of, op, _, began, ended, *_ in moments:
+        kept[of].append((ended - began, op, began))
     places: dict[int, int] = {}  # of tallies, by their number in the rank
     tallies: list[Part] = []
     for number, tally in enumerate(now["tallies"]):
         if number < len(before["tallies"]):
-            own = [(ended - began, op, began) for of, op, _, began, ended, *_ in moments if of == number]
-            tally = _less(tally, before["tallies"][number], start, own)
+            tally = _less(tally, before["tallies"][number], start, kept.get(number, ()))
         if tally["histogram"] or tally["failed"]:
             places[number] = len(tallies)
             tallies.append(tally)
@@ -56,7 +59,7 @@ def since(before: Part, now: Part) -> Part:
 
 
 def _less(tally: Part, old: Part, start: float, moments: Sequence[tuple[float, int, float]]) -> Part:
-    """Return what a tally has more than before; `moments` are the kept ones since then: time, number, beginning."""
+    """Return what a tally has more than before; `moments` are the kept ones since then."""
     counts = dict(old["histogram"])
     histogram = [(i, more) for i, count in tally["histogram"] if (more := count - counts.get(i, 0))]
     slowest = tally["slowest"]

@@ -62,6 +62,17 @@ comm.barrier()
 """
 
 
+EARLY = """
+import os, signal
+import ringcast
+comm = ringcast.init()
+comm.barrier()
+if comm.rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+comm.barrier()
+"""
+
+
 def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ringcast_launcher", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -137,6 +148,14 @@ def test_a_rank_that_was_killed_at_once_is_named_in_the_table(tmp_path: Path) ->
     assert done.returncode == 137
     assert "Nothing is known of rank 1." in done.stderr
     assert "failed: killed by SIGKILL" in done.stderr
+
+
+def test_a_rank_that_was_killed_after_its_first_call_has_a_part(tmp_path: Path) -> None:
+    (tmp_path / "early.py").write_text(EARLY)
+    done = launch(tmp_path, "-n", "2", "--profile", "p.json", "early.py")
+    assert done.returncode == 137
+    report = profile(tmp_path)
+    assert (report["missing"], report["ranks"][1]["calls"]) == ([], 1)
 
 
 def test_a_job_without_a_rank_says_so(tmp_path: Path) -> None:

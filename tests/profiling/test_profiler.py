@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,9 +22,11 @@ from ringcast.communicator.lifetime import group_of
 from ringcast.engine import profiler as recording
 from ringcast.engine.profiler import Profiler, ends_of, is_kept
 from ringcast.engine.recorder import Recorder, encoded
-from ringcast.errors import RunFailed, UsageError
-from ringcast.profiling.attach import attach, detach
+from ringcast.errors import RunFailed, RunTimeout, UsageError
+from ringcast.profiling import attach as attaching
+from ringcast.profiling.attach import attach, begin_block, detach
 from ringcast.profiling.files import read
+from ringcast.profiling.part import part_of
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
 from ringcast.wire.header import STAGES
@@ -235,6 +238,43 @@ def test_a_block_of_a_job_that_is_profiled_has_a_profile_too(backend: str, tmp_p
         assert all(0 <= began <= ended <= block["span"] for _, _, began, ended, _ in block["timeline"]["events"])
 
 
+@pytest.mark.parametrize("of_job", [False, True])
+def test_a_block_begins_when_the_part_before_it_is_made_and_other_threads_are_kept_out(
+    of_job: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = group_of(ringcast.init())
+    endpoint, made = group.endpoint, []
+
+    class Watched:
+        inside = False
+
+        def __enter__(self) -> None:
+            self.inside = True
+
+        def __exit__(self, *_: object) -> None:
+            self.inside = False
+
+    def watched(*arguments: Any) -> Any:
+        assert gate.inside
+        part = part_of(*arguments)
+        made.append(endpoint.transport.clock())
+        return part
+
+    gate = Watched()
+    if of_job:
+        attach(group)
+    with monkeypatch.context() as patch:
+        patch.setattr(endpoint, "gate", gate)
+        patch.setattr(attaching, "part_of", watched)
+        end = begin_block(group)
+        before = endpoint.transport.clock()
+        part = end()
+    assert max(made[:-1], default=0.0) <= part["start"] <= before
+    assert part["outside"] == pytest.approx(part["end"] - part["start"])
+    if of_job:
+        detach(group)
+
+
 @pytest.mark.parametrize("path", ["/no/such/folder/p.html", "p.txt", "."])
 def test_a_file_that_cannot_be_written_is_refused_before_the_block(path: str) -> None:
     with pytest.raises(ValueError, match="profile: "), ringcast.profile(path):
@@ -253,7 +293,9 @@ def test_it_says_where_it_is(name: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr() == ("", line)
     ringcast.run(lambda comm: comm.allreduce(1), 2, backend="threads", profile=path)
     assert f"the profile is in {path}: " in capsys.readouterr().err
-    with ringcast.cluster(2, backend="threads") as cluster, cluster.profile(str(path)):
+    capsys.readouterr()
+    profile.write(path)
+    with ringcast.cluster(2, backend="threads") as cluster, cluster.profile(path):
         cluster.run(lambda comm: comm.allreduce(1))
     assert f"the profile is in {path}: " in capsys.readouterr().err
     assert path.read_text()[0] == ("{" if name == "p.json" else "<")
@@ -270,6 +312,24 @@ def test_an_error_in_the_block_is_in_the_profile(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), ringcast.profile(path):
         ringcast.init().allreduce(1 / 0)
     assert "ZeroDivisionError" in read(path)["failure"]
+
+
+@pytest.mark.parametrize("end", ["error", "finalize"])
+def test_a_block_that_a_rank_has_left_early_has_the_part_of_rank_0(end: str, tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        with ringcast.profile(tmp_path / "p.json"):
+            comm.allreduce(np.ones(10))
+            if end == "finalize":
+                comm.finalize()
+            elif comm.rank == 1:
+                raise RuntimeError("out of luck")
+
+    with pytest.raises(RunFailed, match={"error": "out of luck", "finalize": "was finalized"}[end]):
+        ringcast.run(work, 2, backend="processes")
+    report = read(tmp_path / "p.json")
+    assert {"error": "rank 1", "finalize": "was finalized"}[end] in report["failure"]
+    assert (report["missing"], site(report, "allreduce")["calls"]) == ([1], 1)
+    assert report["ranks"][0]["sent"] > 0
 
 
 def test_a_fork_writes_nothing(tmp_path: Path) -> None:
@@ -301,6 +361,47 @@ def test_a_failed_run_has_a_profile(tmp_path: Path) -> None:
         assert report["missing"] == []
 
 
+def test_a_run_that_takes_too_long_has_a_profile(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        comm.barrier()
+        if comm.rank == 0:
+            comm.recv(1)
+        over.wait()
+
+    over = threading.Event()
+    try:
+        with pytest.raises(RunTimeout):
+            ringcast.run(work, 2, backend="threads", timeout=0.5, profile=tmp_path / "p.json")
+    finally:
+        over.set()
+    report = read(tmp_path / "p.json")
+    assert "within 0.5 s" in report["failure"]
+    assert (site(report, "barrier")["calls"], report["missing"]) == (1, [])
+
+
+def test_an_interrupted_run_has_a_profile(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        comm.barrier()
+        if comm.rank == 0:
+            signal.pthread_kill(main, signal.SIGINT)
+        comm.recv(1 - comm.rank)
+
+    main = threading.main_thread().ident
+    assert main is not None
+    with pytest.raises(KeyboardInterrupt):
+        ringcast.run(work, 2, backend="threads", profile=tmp_path / "p.json")
+    report = read(tmp_path / "p.json")
+    assert "KeyboardInterrupt" in report["failure"]
+    assert site(report, "barrier")["calls"] == 1
+
+
+def test_the_thread_of_a_rank_is_profiled(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        assert group_of(comm).endpoint.profiler.thread == threading.get_native_id()
+
+    profiled(work, 2, tmp_path)
+
+
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", '{"format": "ringcast profile 0"}', '{"format": "ringcast profile 1"}']
 )
@@ -319,6 +420,36 @@ def test_a_cluster_shows_a_profile() -> None:
         assert "<iframe" in profile._repr_html_()
         assert "allreduce" in str(profile)
         json.dumps(profile.report)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_cluster_has_a_profile_of_a_run_that_failed(backend: str, tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        comm.barrier()
+        if comm.rank == 1:
+            raise RuntimeError("out of luck")
+        comm.barrier()
+
+    with ringcast.cluster(2, backend=backend) as cluster:
+        with pytest.raises(RunFailed), cluster.profile(tmp_path / "p.json"):
+            cluster.run(work)
+        report = read(tmp_path / "p.json")
+        assert "out of luck" in report["failure"]
+        assert "\n" not in report["failure"]
+        with cluster.profile(), pytest.raises(UsageError, match="another block"), cluster.profile():
+            raise AssertionError
+        with cluster.profile() as profile:
+            pass
+        assert profile.report is not None
+        assert profile.report["failure"] == ""
+
+
+def test_a_cluster_that_has_ended_has_no_profile_and_says_so() -> None:
+    cluster = ringcast.cluster(2, backend="processes")
+    with pytest.raises(RunFailed) as caught, cluster.profile():
+        cluster.run(lambda comm: os._exit(3))
+    assert cluster.closed
+    assert any("there is no profile" in note for note in caught.value.__notes__)
 
 
 def test_bytes_of_requests_at_once_count_once(tmp_path: Path) -> None:

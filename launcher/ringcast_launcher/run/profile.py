@@ -31,7 +31,7 @@ def _made(job: Job, directory: str, end: JobReport) -> str:
 
     parts = list(parts_in(directory, job.size))
     if not parts:
-        return _line("there is no profile: no rank has called ringcast.init, or none has lived for a second after it")
+        return _line("there is no profile: no rank has called ringcast.init, or none has ended a call after it")
     command = [os.fsencode(each).decode("utf-8", "replace") for each in ("ringcast-launch", *sys.argv[1:])]
     errors = {rank.rank: why for rank in end.ranks if (why := rank.fate.error or rank.fate.failure)}
     failure = end.last_words().splitlines()[-1].removeprefix(_line("").rstrip("\n")) if end.last_words() else ""

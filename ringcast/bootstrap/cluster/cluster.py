@@ -19,7 +19,7 @@ from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed, RunTimeout, UsageError
 from ringcast.monitoring.flight_record import waits, who_waits
 from ringcast.net.hostlist import Host, HostError, parse_hosts
-from ringcast.wire.error_text import message
+from ringcast.wire.error_text import in_a_line, message
 from ringcast.wire.flight import Flight
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ class Cluster:
         self._pid = os.getpid()
         self._busy = threading.Lock()
         self._why = ""  # it is closed
+        self._is_profiled = False
         self._end = weakref.finalize(self, _close, ranks, self._pid)
 
     def __repr__(self) -> str:
@@ -177,8 +178,10 @@ class Cluster:
         return results
 
     @contextmanager
-    def profile(self, path: str = "") -> Iterator[Profile]:
+    def profile(self, path: str | os.PathLike[str] = "") -> Iterator[Profile]:
         """Record where the time goes in the runs of a block, and write the profile at its end.
+
+        Also after an error in the block, unless the ranks have ended by it.
 
         Args:
             path: a file, *.html or *.json; "-": a table on standard error; "": none is written, and a notebook shows
@@ -188,7 +191,7 @@ class Cluster:
             A `ringcast.Profile`, which has the numbers when the block is over.
 
         Raises:
-            UsageError: the cluster is closed, or busy.
+            UsageError: the cluster is closed, or busy, or the profile of another block is under way already.
             ValueError: the file cannot be written, or has another name.
             OSError: the file cannot be written.
 
@@ -201,15 +204,25 @@ class Cluster:
         from ringcast.bootstrap.profile import Profile, begin, check, end, report_of, show
         from ringcast.profiling.files import publish
 
+        path = os.fspath(path)
         if path:
             check(path)
-        made = Profile()
+        if self._is_profiled:
+            raise UsageError("the profile of another block is under way already: end that one before")
+        made, failure = Profile(), ""
         self.run(begin)
+        self._is_profiled = True
         try:
             yield made
+        except BaseException as error:
+            failure = in_a_line(error).partition("\n")[0]
+            if self.closed:
+                error.add_note("there is no profile: the ranks have ended with what they had recorded")
+            raise
         finally:
-            if not self.closed:
-                made.report = report_of(self.run(end), self._size)
+            self._is_profiled = False
+            if not (failure and self.closed):
+                made.report = report_of(self.run(end), self._size, failure)
                 if path:
                     publish(path, made.report)
                 else:
