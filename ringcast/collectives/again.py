@@ -134,7 +134,7 @@ class OnProgram(Again):
         begun = _Begun(self, op, places, slots, data, out, steps, silent)
         endpoint, found = self._group.endpoint, begun.play(0.0)
         if found is None:
-            return Predicted(endpoint, begun.rest(), site, begun.play)
+            return Predicted(endpoint, begun.rest(), site, begun.play, op)
         if isinstance(found, tuple):
             return ended(endpoint, steps, site, found[0])
         return failed(endpoint, found, site)

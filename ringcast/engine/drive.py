@@ -104,7 +104,7 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
                 endpoint.deliver(until)
         finally:
             if profiler is not None:
-                profiler.leave_wait(began, [task.operation for task in tasks if task.operation is not None])
+                profiler.leave_wait(began, [task.counted for task in tasks if task.counted is not None])
 
 
 def _make_progress(endpoint: Endpoint, waits: Generator[float, object, None]) -> None:

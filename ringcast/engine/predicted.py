@@ -13,6 +13,7 @@ from ringcast.engine import direct
 from ringcast.engine.endpoint import Endpoint
 from ringcast.engine.execute import Result, Steps
 from ringcast.engine.task import Task
+from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Site
 
 
@@ -23,7 +24,7 @@ class Predicted(Task[Result]):
     result, in a tuple; or other steps for the engine, as to raise an error; None if messages did not come as predicted.
     """
 
-    __slots__ = ("_play",)
+    __slots__ = ("_op", "_play")
 
     def __init__(
         self,
@@ -31,10 +32,15 @@ class Predicted(Task[Result]):
         steps: Steps[Result],
         site: Site,
         play: Callable[[float], tuple[Result] | Steps[Result] | None],
+        op: Operation,
     ) -> None:
         super().__init__(endpoint, steps, site)
-        self._play = play
+        self._play, self._op = play, op
         endpoint.predicted.append(self)
+
+    @property
+    def counted(self) -> Operation:
+        return self.operation or self._op
 
     def play(self, patience: float) -> bool:
         """Go on by prediction, as the first of the calls that have begun so; return whether the call is done."""

@@ -287,6 +287,7 @@ class Profiler(Recorder):
         now = self._clock()
         if not self._depth:
             self.outside += now - self._left
+            self._left = now
         return now
 
     def leave_wait(self, began: float, ops: Sequence[Operation]) -> None:

@@ -71,6 +71,11 @@ class Task(Generic[Result]):
             raise self.error
         return self._result  # type: ignore[return-value]  # set when it is done
 
+    @property
+    def counted(self) -> Operation | None:
+        """The operation in which a profiler counts that the program waits for the call."""
+        return self.operation
+
     def last_in(self, context: int) -> Operation | None:
         """Return the last stage of the call in a communicator, where the last of all was something else."""
         last = self.operation

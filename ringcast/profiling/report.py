@@ -245,8 +245,10 @@ class _Report:
         known = sums.late * whole / sums.sampled if sums.sampled else 0.0
         if tally["requests"]:
             waited = min(known, tally["awaited"])
-            rest = {"late": waited, "awaited": tally["awaited"] - waited, "moving": tally["blocking"]}
-            return dict.fromkeys(PHASES, 0.0) | rest | {"python": tally["python"], "link": tally["lost"]}
+            large = tally["sent"] + tally["received"] >= RATED * tally["requests"]  # they move while the call begins
+            begun = {"moving": tally["blocking"] + large * tally["python"], "python": (not large) * tally["python"]}
+            rest = {"late": waited, "awaited": tally["awaited"] - waited, "link": tally["lost"]}
+            return dict.fromkeys(PHASES, 0.0) | rest | begun
         net = tally["blocking"] - known
         moving, combining = net, 0.0
         if site.observed > 0:

@@ -236,7 +236,7 @@ class _Receiving:
         self._op.label = label
 
     def task(self) -> Task[Any]:
-        return Predicted(self._origin.endpoint, self._rest(), self._op.site, self._play)
+        return Predicted(self._origin.endpoint, self._rest(), self._op.site, self._play, self._op)
 
     def _play(self, patience: float) -> tuple[Any] | Steps[None] | None:
         origin, op, caller = self._origin, self._op, self._caller

@@ -648,3 +648,27 @@ def test_a_block_counts_its_own_bytes_alone(tmp_path: Path) -> None:
 
     report = ringcast.run(work, 2, backend="threads")[0]
     assert sum(nbytes for *_, nbytes in report["bytes"]) < 50_000
+
+
+@pytest.mark.parametrize("count", [1, 500_000])
+@pytest.mark.parametrize("call", ["irecv", "iallreduce"])
+def test_a_wait_for_a_request_is_no_python(call: str, count: int, tmp_path: Path) -> None:
+    """Rank 1 is late; rank 0 waits for it, by prediction or in the engine."""
+
+    def work(comm: Communicator) -> None:
+        for _ in range(20):
+            if comm.rank == 1:
+                time.sleep(0.01)
+            if call == "iallreduce":
+                comm.iallreduce(np.ones(count)).wait()
+            elif comm.rank == 1:
+                comm.send(np.ones(count), 0)
+            else:
+                comm.irecv(1).wait()
+
+    report = profiled(work, 2, tmp_path, "processes")
+    mine, whole = report["ranks"][0], 20 * 0.01
+    assert mine["late"] + mine["awaited"] >= 0.8 * whole
+    assert mine["late"] >= 0.5 * whole
+    assert mine["python"] <= 0.3 * mine["span"]
+    assert report["ranks"][1]["blamed"] >= 0.5 * whole

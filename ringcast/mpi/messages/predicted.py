@@ -165,7 +165,7 @@ class _Awaited(NamedTuple):
         op.label = label
         peers = self.comm._peers  # the program may free the communicator before
         play, rest = partial(self._play, peers, op, steps), self._rest(peers, op, steps)
-        return Predicted(origin.endpoint, rest, self.site, play)
+        return Predicted(origin.endpoint, rest, self.site, play, op)
 
     def _play(
         self, peers: Peers, op: Operation, replaced: Steps[Any], patience: float
