@@ -2,7 +2,8 @@
 
 A rank leaves an allreduce after every other rank has made it. So each call bounds the difference of two hosts' clocks
 from both sides, or from one, as a broadcast does; with many calls the bounds are close. Where they hold for no
-difference, as on one machine, none is taken. Clocks drift apart by some tens of microseconds in a second.
+difference, as on one machine, none is taken. Clocks that nothing disciplines drift apart by some tens of microseconds
+in a second, and others may jump: then bounds of early and late calls contradict each other, and the middle is taken.
 """
 
 from __future__ import annotations
@@ -10,36 +11,51 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringcast.profiling.lateness import FROM_LOWER, MESSAGES, Call, Moment, waits
+
+APART = 1e-3  # seconds by which bounds contradict each other, from which it is worth a word
 
 Part = Mapping[str, Any]
 
 
-def shifts(parts: Sequence[Part], calls: Sequence[Call]) -> list[float]:
-    """Return the seconds to add to the times of each part, so that all are on the clock of the first one's host.
+class Clocks(NamedTuple):
+    """How the clocks of hosts differ from the clock of the first part's host."""
 
-    The moments of the calls are on the clocks of their own hosts.
-    """
-    hosts = list(dict.fromkeys(part["host"] for part in parts))
-    known = {hosts[0]: 0.0} if hosts else {}
-    bounds = _bounds(parts, calls, hosts[0]) if len(hosts) > 1 else {}
-    for host in hosts[1:]:
-        known[host] = _between(*bounds.get(host, (-inf, inf)), parts, hosts[0], host)
-    return [known[part["host"]] for part in parts]
+    shifts: list[float]  # seconds to add to the times of each part
+    apart: dict[str, float]  # by host: by how many seconds, at the least, the clock has run apart during the job
+
+
+def compared(parts: Sequence[Part], calls: Sequence[Call]) -> Clocks:
+    """Compare the clocks of hosts by calls, whose moments are on the clocks of their own hosts."""
+    clocks = list(dict.fromkeys(_clock(part) for part in parts))
+    known = {clocks[0]: 0.0} if clocks else {}
+    bounds = _bounds(parts, calls, clocks[0]) if len(clocks) > 1 else {}
+    apart = {}
+    for clock in clocks[1:]:
+        least, most = bounds.get(clock, (-inf, inf))
+        known[clock] = _between(least, most, parts, clocks[0], clock)
+        if least - most >= APART:
+            apart[next(part["host"] for part in parts if _clock(part) == clock)] = least - most
+    return Clocks([known[_clock(part)] for part in parts], apart)
+
+
+def _clock(part: Part) -> str:
+    """Return which clock a part has: hosts may have the same name, and containers of one host the same clock."""
+    return str(part.get("boot") or part["host"])
 
 
 def _bounds(parts: Sequence[Part], calls: Sequence[Call], first: str) -> dict[str, tuple[float, float]]:
-    """Return the least and the most that must be added to the clock of each host, where calls tell."""
-    where = {part["rank"]: part["host"] for part in parts}
+    """Return the least and the most that must be added to each clock, where calls tell."""
+    where = {part["rank"]: _clock(part) for part in parts}
     found: dict[str, tuple[float, float]] = {}
     for call in calls:
-        waiting, needed = _by_host(_waiting(call), where), _by_host([*call.moments, *call.others], where)
-        for host in needed.keys() - {first} if first in needed else ():
-            least, most = found.get(host, (-inf, inf))
-            least = max(least, -_slack(call, waiting[host], needed[first]))
-            found[host] = least, min(most, _slack(call, waiting[first], needed[host]))
+        waiting, needed = _by_clock(_waiting(call), where), _by_clock([*call.moments, *call.others], where)
+        for clock in needed.keys() - {first} if first in needed else ():
+            least, most = found.get(clock, (-inf, inf))
+            least = max(least, -_slack(call, waiting[clock], needed[first]))
+            found[clock] = least, min(most, _slack(call, waiting[first], needed[clock]))
     return found
 
 
@@ -50,7 +66,7 @@ def _waiting(call: Call) -> Sequence[Moment]:
     return call.moments
 
 
-def _by_host(moments: Sequence[Moment], where: Mapping[int, str]) -> defaultdict[str, list[Moment]]:
+def _by_clock(moments: Sequence[Moment], where: Mapping[int, str]) -> defaultdict[str, list[Moment]]:
     found: defaultdict[str, list[Moment]] = defaultdict(list)
     for moment in moments:
         found[where[moment.rank]].append(moment)
@@ -65,12 +81,12 @@ def _slack(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> f
     return min((moment.ended - wait.ready for moment, wait in needed if wait is not None), default=inf)
 
 
-def _between(least: float, most: float, parts: Sequence[Part], first: str, host: str) -> float:
+def _between(least: float, most: float, parts: Sequence[Part], first: str, other: str) -> float:
     if least <= 0 <= most:
         return 0.0
     if least > -inf and most < inf:
         return (least + most) / 2
     if least > -inf or most < inf:
         return least if least > -inf else most
-    walls = {part["host"]: part["began"] - part["start"] for part in reversed(parts)}
-    return float(walls[host] - walls[first])  # no call tells: by the time of day
+    walls = {_clock(part): part["began"] - part["start"] for part in reversed(parts)}
+    return float(walls[other] - walls[first])  # no call tells: by the time of day

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ringcast.engine.profiler import is_kept
 from ringcast.wire.header import STAGES, call_of
@@ -20,6 +20,10 @@ TO_ROOT = frozenset({"reduce", "gather", "gatherv"})
 FROM_LOWER = frozenset({"scan", "exscan"})
 MESSAGES = frozenset({"send", "recv", "sendrecv", "probe"})
 OF_NEIGHBORS = "neighbor_"  # begins names of collectives; only the ranks themselves know their neighbours
+
+
+SOON = 1e-3  # seconds by which clocks of hosts may differ, after they were compared
+Way: TypeAlias = tuple[int, int, int, int]  # communicator, source, destination, tag
 
 
 class Moment(NamedTuple):
@@ -40,6 +44,7 @@ class Call(NamedTuple):
     members: Sequence[int]  # ranks in the job, by rank of the communicator
     moments: list[Moment]
     others: list[Moment]  # of ranks that these may need, in exchanges in which they wait for another message
+    way: Way | None  # of a message
     sources: Mapping[int, frozenset[int]] | None  # of a rooted one, by rank: the ranks whose data come to it; if known
 
 
@@ -67,7 +72,7 @@ def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iter
                 if key not in calls:
                     members, root = members_of(part, tally["context"]), tally["root"]
                     root = None if root is None else members[root]
-                    calls[key] = Call(tally["collective"], root, members, [], [], known.get(_arguments(tally)))
+                    calls[key] = Call(tally["collective"], root, members, [], [], None, known.get(_arguments(tally)))
                 calls[key].moments.append(moment)
     yield from (call for call in calls.values() if call.moments)
 
@@ -88,7 +93,22 @@ def _add_message(
 
 def _message(calls: dict[Any, Call], collective: str, key: tuple[int, int, int, int, int]) -> Call:
     """Return the call of a message: communicator, source, destination, tag, and how many there were, with it."""
-    return calls.setdefault(("message", *key), Call(collective, key[1], (), [], [], None))
+    return calls.setdefault(("message", *key), Call(collective, key[1], (), [], [], key[:4], None))
+
+
+def matched(calls: Sequence[Call]) -> list[Call]:
+    """Return calls without the messages on ways where a message has come before it was sent.
+
+    There the ends do not match: a message was under way when the profile began, and each end has counted from then on.
+    """
+    wrong = {call.way for call in calls if call.way is not None and _came_too_soon(call)}
+    return [call for call in calls if call.way not in wrong] if wrong else [*calls]
+
+
+def _came_too_soon(call: Call) -> bool:
+    sent = [moment.began for moment in (*call.moments, *call.others) if moment.rank == call.root]
+    came = [moment.ended for moment in call.moments if moment.rank != call.root]
+    return bool(sent and came) and came[0] < sent[0] - SOON
 
 
 def members_of(part: Mapping[str, Any], context: int) -> Sequence[int]:
@@ -131,7 +151,7 @@ def waits(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> li
 
     Takes O(n log n) for n moments.
     """
-    collective, root, members, moments, _, sources = call
+    collective, root, members, moments, *_, sources = call
     later = moments[0].number % STAGES and collective not in MESSAGES
     if later or collective.startswith(OF_NEIGHBORS):
         return [None] * len(waiting)

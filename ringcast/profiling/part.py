@@ -51,6 +51,7 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         "rank": endpoint.rank,
         "size": endpoint.size,
         "host": socket.gethostname(),
+        "boot": _boot(),
         "pid": os.getpid(),
         "cpus": processors(),
         "bound": bound(),
@@ -87,6 +88,15 @@ def machine() -> Part:
         },
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
+
+
+def _boot() -> str:
+    """Return a name of the system's run, which has one monotonic clock; "" if there is none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def write_part(directory: str, part: Part) -> None:

@@ -19,9 +19,10 @@ from ringcast.engine.profiler import is_kept
 from ringcast.monitoring.trace import from_json, messages, rounds, shifted, totals
 from ringcast.profiling.advice import advice
 from ringcast.profiling.busy import Busy
-from ringcast.profiling.clocks import shifts
-from ringcast.profiling.lateness import Call, Wait, calls_of, late, waits
+from ringcast.profiling.clocks import compared
+from ringcast.profiling.lateness import Call, Wait, calls_of, late, matched, waits
 from ringcast.profiling.typical import median_time
+from ringcast.profiling.words import seconds as words
 from ringcast.profiling.words import summary
 from ringcast.wire.header import STAGES
 
@@ -82,9 +83,10 @@ class _Report:
     def __init__(self, parts: Sequence[Part], size: int) -> None:
         self.parts, self.size = parts, size
         calls = list(calls_of(parts, [0.0] * len(parts)))
-        self.shift = shifts(parts, calls)
+        self.shift, self.apart = compared(parts, calls)
         if any(self.shift):
             calls = list(calls_of(parts, self.shift))
+        calls = matched(calls)
         self.zero = min(part["start"] + by for part, by in zip(parts, self.shift, strict=True))
         self.sites: dict[Key, _Site] = defaultdict(_Site)
         self.tallies: dict[tuple[int, int], _Tally] = defaultdict(_Tally)
@@ -381,6 +383,12 @@ class _Report:
     def _notes(self) -> list[str]:
         notes = []
         stride = max(part["stride"] for part in self.parts)
+        for host, seconds in self.apart.items():
+            hosts = f"{self.parts[0]['host']} and {host}"
+            notes.append(
+                f"The clocks of hosts {hosts} have run apart by {words(seconds)} or more during the job, or one has "
+                "jumped: which of their ranks was late, and for how long, is uncertain."
+            )
         if stride > 1:
             notes.append(f"Lateness was recorded for one of {stride} calls, and is scaled up to all.")
         if unfinished := [part["rank"] for part in self.parts if not part["over"]]:

@@ -19,7 +19,7 @@ from ringcast.collectives.stage import AUTOMATIC, Choice, Data, Group, plan
 from ringcast.engine.task import Task, begin
 from ringcast.ops import SUM
 from ringcast.profiling.attach import attach, detach
-from ringcast.profiling.clocks import shifts
+from ringcast.profiling.clocks import compared
 from ringcast.profiling.lateness import calls_of
 from ringcast.profiling.report import report
 
@@ -95,18 +95,36 @@ def test_in_a_broadcast_ranks_wait_for_the_root_and_for_ranks_between(size: int,
     assert late_by_rank(report(parts, size)) == pytest.approx([0.25 * (seconds > 0.2) for seconds in took], abs=1e-9)
 
 
-def test_clocks_of_hosts_are_aligned_by_the_calls() -> None:
+@pytest.mark.parametrize("host", ["other", "vm"])
+def test_clocks_of_hosts_are_aligned_by_the_calls(host: str) -> None:
+    """Hosts may have the same name."""
     parts = parts_of(4, [([0.01 * rank for rank in range(4)], total)] * 5)
+    for part in parts[:2]:
+        part["host"] = "vm"
     for part in parts[2:]:
-        part["host"] = "other"
+        part["host"], part["boot"] = host, "another run of a system"
         part["start"] += 1000.0
         part["end"] += 1000.0
         part["moments"] = [
             (tally, n, m, began + 1000.0, ended + 1000.0) for tally, n, m, began, ended in part["moments"]
         ]
-    found = shifts(parts, list(calls_of(parts, [0.0] * 4)))
+    found, apart = compared(parts, list(calls_of(parts, [0.0] * 4)))
     assert found[:2] == [0.0, 0.0]
+    assert apart == {}
     assert found[2:] == pytest.approx([-1000.0] * 2, abs=0.035)
+
+
+@pytest.mark.parametrize("jump", [0.0, 0.5])
+def test_a_clock_that_jumps_is_named(jump: float) -> None:
+    parts = parts_of(3, [([0.01 * rank for rank in range(3)], total)] * 6)
+    parts[2]["host"], parts[2]["boot"] = "h2", "another run of a system"
+    parts[2]["moments"] = [
+        (tally, n, m, began + jump * (i > 2), ended + jump * (i > 2))
+        for i, (tally, n, m, began, ended) in enumerate(parts[2]["moments"])
+    ]
+    notes = [note for note in report(parts, 3)["notes"] if note.startswith("The clocks of hosts ")]
+    assert len(notes) == (jump > 0)
+    assert all(" and h2 have run apart by " in note for note in notes)
 
 
 def test_the_slowest_call_is_in_the_timeline_also_where_it_was_not_kept() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ringcast.engine.profiler import is_kept
-from ringcast.profiling.clocks import shifts
-from ringcast.profiling.lateness import calls_of, late, waits
+from ringcast.profiling.clocks import compared
+from ringcast.profiling.lateness import calls_of, late, matched, waits
 
 TAG = 7
 
@@ -80,6 +80,16 @@ def test_messages_bound_the_clocks_of_hosts(apart: float) -> None:
         part(rank, (str(1 - rank), "any", str(TAG)), moments) | {"host": f"h{rank}", "start": 0.0, "began": 0.0}
         for rank, moments in enumerate((there, moved))
     ]
-    (zero, found) = shifts(parts, list(calls_of(parts, [0.0, 0.0])))
+    (zero, found), contradictions = compared(parts, list(calls_of(parts, [0.0, 0.0])))
     assert zero == 0
+    assert contradictions == {}
     assert found == pytest.approx(-apart, abs=0.1)
+
+
+@pytest.mark.parametrize("under_way", [0, 1])
+def test_messages_whose_ends_do_not_match_are_left_out(under_way: int) -> None:
+    """One message was under way when the profile began: its receiver alone has counted it."""
+    sends = [(n, 0, 10.0 * n, 10.0 * n) for n in range(1, 5)]
+    receives = [(0, n + under_way, 10.0 * n - 3, 10.0 * n + 1, 0, TAG) for n in range(1 - under_way, 5)]
+    calls = matched([*calls_of([part(0, ("1", "", str(TAG)), sends), part(1, ("", "0", ""), receives)], [0.0, 0.0])])
+    assert len(calls) == (0 if under_way else 4)
