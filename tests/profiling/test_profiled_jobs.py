@@ -180,3 +180,18 @@ def test_a_part_that_is_not_whole_is_missing(tmp_path: Path) -> None:
     (tmp_path / PROFILE.format(rank=1)).write_text(json.dumps(good))
     (tmp_path / PROFILE.format(rank=2)).write_bytes(b"\xff")
     assert list(parts_in(str(tmp_path), 4)) == [good]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("slow", [0, 2])
+def test_the_line_and_the_rank_are_named_when_one_rank_of_the_example_is_slow(slow: int, tmp_path: Path) -> None:
+    loop = "        for step in range(1, steps + 1):\n"
+    text = (ROOT / "examples/jacobi.py").read_text()
+    assert text.count(loop) == 1
+    sleep = f"            __import__('time').sleep({patience(0.01)} * (self.grid.comm.rank == {slow}))\n"
+    (tmp_path / "jacobi.py").write_text(text.replace(loop, loop + sleep))
+    done = launch(tmp_path, "-n", "4", "--profile", "report.html", "jacobi.py")
+    assert done.returncode == 0, done.stderr
+    receives = next(n for n, line in enumerate(text.splitlines(), 2) if "comm.irecv(" in line)
+    named = rf"Rank {slow} is late for \d+ of its \d+ messages of irecv at jacobi.py:{receives}"
+    assert re.search(named, (tmp_path / "report.html").read_text())
