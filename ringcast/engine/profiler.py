@@ -64,6 +64,7 @@ class Tally:
         requests: how many of them were of requests.
         failed: how many have failed.
         lost: time of operations in calls that block and have failed.
+        missed: the ranks for which the last of them has waited then.
         sent, received: bytes of data that this rank had moved when they ended, beside those counted before.
         owner: the profiler that counts here.
         traces: the rounds of observed calls, by the number of the operation.
@@ -85,6 +86,7 @@ class Tally:
         "histogram",
         "later",
         "lost",
+        "missed",
         "name",
         "number",
         "objects",
@@ -112,6 +114,7 @@ class Tally:
         self.ends = ends_of(call)
         self.to: list[int] | None = None
         self.plan: Any = None
+        self.missed: tuple[int, ...] = ()
 
 
 class Profiler(Recorder):
@@ -220,6 +223,7 @@ class Profiler(Recorder):
         tally.failed += 1
         if op.blocks:
             tally.lost += now - began
+            tally.missed = op.waiting_for if peers is None else peers
             self._is_over(tally, began, now)
         op.began = now  # nothing is counted twice
         if len(self.moments) < self._room:

@@ -36,7 +36,7 @@ def most_often_late(report: Mapping[str, Any], site: Mapping[str, Any]) -> tuple
     of, ranks = sampled(site, rank), 2 if site["needed"] else max(1, site["ranks"])  # ends of a message, or members
     often = max(OFTEN, BY_CHANCE / ranks)
     least = PASSED_ON if _computes_most(report, rank) else often
-    stands_out = calls >= often * of and cost >= least * site["late"]
+    stands_out = calls >= often * of and cost >= least * (site["late"] - site["lost"])
     surely = cost >= LONG or _chance(calls, of, ranks) <= RARE
     return (rank, calls, cost) if stands_out and surely else None
 

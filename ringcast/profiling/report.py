@@ -249,15 +249,15 @@ class _Report:
             waited = min(known, tally["awaited"])
             large = tally["sent"] + tally["received"] >= RATED * tally["requests"]  # they move while the call begins
             begun = {"moving": tally["blocking"] + large * tally["python"], "python": (not large) * tally["python"]}
-            rest = {"late": waited, "awaited": tally["awaited"] - waited, "link": tally["lost"]}
-            return dict.fromkeys(PHASES, 0.0) | rest | begun
+            rest = {"late": waited + _missing(tally), "awaited": tally["awaited"] - waited}
+            return dict.fromkeys(PHASES, 0.0) | rest | begun | {"link": tally["lost"] - _missing(tally)}
         net = tally["blocking"] - known
         moving, combining = net, 0.0
         if site.observed > 0:
             moving = net * min(1.0, site.moving / site.observed)
             combining = min(net - moving, net * site.combining / site.observed)
-        link = net - moving - combining + tally["lost"]
-        rest = {"late": known, "moving": moving, "combining": combining, "link": link}
+        link = net - moving - combining + tally["lost"] - _missing(tally)
+        rest = {"late": known + _missing(tally), "moving": moving, "combining": combining, "link": link}
         return dict.fromkeys(PHASES, 0.0) | rest | {"python": tally["python"]}
 
     def _site(self, key: Key) -> dict[str, Any]:
@@ -277,7 +277,8 @@ class _Report:
         for tally in tallies:
             histogram.update(dict(tally["histogram"]))
         middle, rough = median_time(histogram, site.whole)
-        scale = _scale(sums["late"], site.waited)
+        lost = sum(map(_missing, tallies))
+        scale = _scale(sums["late"] - lost, site.waited)
         sampled = site.sampled // max(1, len(per_rank))
         of = dict(site.needed)
         blame = [
@@ -314,12 +315,20 @@ class _Report:
             "needed": sorted(of.items()),
             "before": self._before(key),
             "failed": sum(tally["failed"] for tally in tallies),
+            "lost": lost,
+            "missed": self._missed(key) if lost else [],
             "objects": sum(tally["objects"] for tally in tallies),
             "by_rank": [(rank, int(mine[0]), mine[1], mine[2]) for rank, mine in sorted(per_rank.items())],
             "rounds": _rounds(main, site, len(self.members[main["context"]]))
             if main["messages"] or site.measured
             else None,
         }
+
+    def _missed(self, key: Key) -> list[int]:
+        """Return the ranks for which others have waited in a call that failed: those that did not wait themselves."""
+        missed = {rank for _, _, tally in self.sites[key].tallies for rank in tally["missed"]}
+        waiting = {rank for (rank, _), tally in self.tally_of.items() if tally["missed"]}
+        return sorted(missed - waiting or missed)
 
     def _before(self, key: Key) -> list[tuple[int, float]]:
         """Return by rank the time of the program before calls of this site, and of those for which it waits."""
@@ -401,6 +410,11 @@ class _Report:
 
 def _key(tally: Part) -> Key:
     return tally["file"], tally["line"], tally["name"] or tally["collective"] or "further calls"
+
+
+def _missing(tally: Part) -> float:
+    """Return for how long calls that failed have waited for ranks that did not come."""
+    return float(tally["lost"]) if tally["missed"] else 0.0
 
 
 def _counts(tally: Part) -> bool:

@@ -59,6 +59,7 @@ def simulated(
         "awaited": 0.0,
         "python": 0.0,
         "lost": 0.0,
+        "missed": [],
         "before": 0.0,
         "nbytes": nbytes,
         "predicted": predict(collective, algorithm, params, nbytes, network),

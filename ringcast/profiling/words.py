@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ringcast._util.rank_words import ranks_in_words
 from ringcast.profiling.culprit import culprit, sampled
 
 FEW = 0.05  # share of the time below which nothing is said of a part of it
@@ -45,6 +46,8 @@ def seconds(value: float) -> str:
 def summary(report: Report) -> str:
     """Return a paragraph: where the time of all ranks went, whom they waited for, and which link carried the most."""
     sentences = [_division(report)]
+    if missed := _missed(report):
+        sentences.append(missed)
     if blamed := _blamed(report):
         sentences.append(blamed)
     if busiest := _busiest(report):
@@ -70,6 +73,17 @@ def _division(report: Report) -> str:
     return ", ".join(
         [f"{share(part, whole)} of the ranks' time {words}", *(f"{share(p, whole)} {w}" for p, w in others)]
     )
+
+
+def _missed(report: Report) -> str:
+    """Name the ranks that did not come to a call, where others waited for them the longest."""
+    found = max(report["sites"], key=lambda site: site["lost"], default=None)
+    if found is None or not found["missed"] or not report["failure"]:
+        return ""
+    if found["lost"] < FEW * sum(rank["span"] for rank in report["ranks"]):
+        return ""
+    ranks = ranks_in_words(found["missed"])
+    return f"The job failed while ranks waited for {ranks} in {place(found)}, {seconds(found['lost'])} in all"
 
 
 def _blamed(report: Report) -> str:

@@ -23,7 +23,7 @@ def site(**facts: Any) -> dict[str, Any]:
         "calls": calls, "bytes_out": calls * SIZE * 1_000_000, "bytes_in": calls * SIZE * 1_000_000, "objects": 0,
         "time": 4.0, "late": 0.2, "moving": 3.0, "link": 0.4,
         "combining": 0.2, "python": 0.2, "awaited": 0.0, "hidden": 0.0, "counting": 0.0, "net": 0.01,
-        "predicted": 0.009, "blame": [[1, 30, 0.06], [2, 25, 0.05]], "sampled": calls, "needed": [],
+        "predicted": 0.009, "blame": [[1, 30, 0.06], [2, 25, 0.05]], "sampled": calls, "needed": [], "lost": 0.0,
         "by_rank": [[rank, calls, 1.0, 0.05] for rank in range(SIZE)],
         "before": [[rank, 6.0] for rank in range(SIZE)],
     }  # fmt: skip

@@ -238,6 +238,26 @@ def test_a_block_of_a_job_that_is_profiled_has_a_profile_too(backend: str, tmp_p
         assert all(0 <= began <= ended <= block["span"] for _, _, began, ended, _ in block["timeline"]["events"])
 
 
+def test_a_wait_that_failed_is_no_lateness_of_the_calls_before(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        for i in range(20):
+            if comm.rank == 1 and i == 19:
+                over.wait()
+                return
+            try:
+                comm.recv(1, timeout=0.5) if comm.rank == 0 else comm.send(i, 0)
+            except ringcast.CollectiveTimeout:
+                over.set()
+                raise
+
+    over = threading.Event()
+    with pytest.raises(RunFailed):
+        ringcast.run(work, 2, backend="threads", profile=tmp_path / "p.json")
+    found = site(read(tmp_path / "p.json"), "recv")
+    assert found["lost"] >= 0.5
+    assert sum(seconds for *_, seconds in found["blame"]) <= found["late"] - found["lost"] + 1e-9
+
+
 @pytest.mark.parametrize("of_job", [False, True])
 def test_a_block_begins_when_the_part_before_it_is_made_and_other_threads_are_kept_out(
     of_job: bool, monkeypatch: pytest.MonkeyPatch
@@ -364,19 +384,20 @@ def test_a_failed_run_has_a_profile(tmp_path: Path) -> None:
 def test_a_run_that_takes_too_long_has_a_profile(tmp_path: Path) -> None:
     def work(comm: Communicator) -> None:
         comm.barrier()
-        if comm.rank == 0:
-            comm.recv(1)
+        if comm.rank < 2:
+            comm.recv(comm.rank + 1)
         over.wait()
 
     over = threading.Event()
     try:
         with pytest.raises(RunTimeout):
-            ringcast.run(work, 2, backend="threads", timeout=0.5, profile=tmp_path / "p.json")
+            ringcast.run(work, 3, backend="threads", timeout=0.5, profile=tmp_path / "p.json")
     finally:
         over.set()
     report = read(tmp_path / "p.json")
     assert "within 0.5 s" in report["failure"]
     assert (site(report, "barrier")["calls"], report["missing"]) == (1, [])
+    assert site(report, "recv")["missed"] == [2]  # rank 1 waits itself
 
 
 def test_an_interrupted_run_has_a_profile(tmp_path: Path) -> None:
@@ -473,7 +494,7 @@ def test_bytes_of_requests_at_once_count_once(tmp_path: Path) -> None:
     assert send["bytes_in"] == recv["bytes_out"] == 0
 
 
-def test_the_time_of_a_failed_call_is_a_wait(tmp_path: Path) -> None:
+def test_the_time_of_a_failed_call_is_a_wait_for_the_rank_that_did_not_come(tmp_path: Path) -> None:
     over = threading.Event()
 
     def work(comm: Communicator) -> None:
@@ -489,9 +510,10 @@ def test_the_time_of_a_failed_call_is_a_wait(tmp_path: Path) -> None:
     with pytest.raises(RunFailed):
         ringcast.run(work, 2, backend="threads", profile=str(tmp_path / "p.json"))
     report = read(tmp_path / "p.json")
-    assert site(report, "recv")["failed"] == 1
-    assert report["ranks"][0]["link"] >= 0.3
-    assert report["ranks"][0]["python"] < 0.1 * report["ranks"][0]["link"]
+    assert (site(report, "recv")["failed"], site(report, "recv")["missed"]) == (1, [1])
+    assert report["ranks"][0]["late"] >= 0.3
+    assert report["ranks"][0]["python"] < 0.1 * report["ranks"][0]["late"]
+    assert "The job failed while ranks waited for rank 1 in recv at test_profiler.py" in report["summary"]
 
 
 def test_requests_of_an_earlier_profile_are_none_of_a_later_one() -> None:

@@ -195,7 +195,7 @@ def _site(job: Job, number: int) -> dict[str, Any]:
         "net": median(job.nets[number]) if kind != "message" else None,
         "predicted": job.net(place) * 0.8 if place.algorithm else None,
         "histogram": _histogram(times), "blame": sorted(blame, key=lambda row: -row[2]), "sampled": calls, "needed": [],
-        "failed": 0,
+        "failed": 0, "lost": 0.0, "missed": [],
         "by_rank": [[rank, *job.by_rank[number, rank]] for rank in range(job.size)],
         "rounds": _rounds(job, place) if place.algorithm else None,
     }  # fmt: skip

@@ -43,13 +43,14 @@ def uneven_calls(report: Report) -> Iterator[Advice]:
     for site in blocking_collectives(report):
         if site["sampled"] < TURNS or site["collective"] in FROM_ROOT:  # where it is the root that is late
             continue
-        if site["late"] < OFTEN * site["time"] or most_often_late(report, site) is not None:
+        late = site["late"] - site["lost"]
+        if late < OFTEN * site["time"] or most_often_late(report, site) is not None:
             continue
-        text = f"In calls of {place(site)} ranks wait for others that are late, {seconds(site['late'])} in all, "
-        text += f"{share(site['late'], site['time'])} of the time of these calls; another rank is late each time."
+        text = f"In calls of {place(site)} ranks wait for others that are late, {seconds(late)} in all, "
+        text += f"{share(late, site['time'])} of the time of these calls; another rank is late each time."
         do = "Even out the work between two calls (smaller parts, dealt to the ranks in turn), or make the call less "
         do += "often."
-        yield Advice("uneven", text, do, site["late"], site["id"])
+        yield Advice("uneven", text, do, late, site["id"])
 
 
 def busy_root(report: Report) -> Iterator[Advice]:
