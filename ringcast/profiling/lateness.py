@@ -8,6 +8,7 @@ sender; a sender needs the receiver too, where the message is not sent at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
@@ -23,6 +24,7 @@ OF_NEIGHBORS = "neighbor_"  # begins names of collectives; only the ranks themse
 
 
 SOON = 1e-3  # seconds by which clocks of hosts may differ, after they were compared
+MISMATCHED = 0.5  # share of the messages of a way; a sender may lose its processor before it takes note of the send
 Way: TypeAlias = tuple[int, int, int, int]  # communicator, source, destination, tag
 
 
@@ -97,15 +99,18 @@ def _message(calls: dict[Any, Call], collective: str, key: tuple[int, int, int, 
 
 
 def matched(calls: Sequence[Call]) -> list[Call]:
-    """Return calls without the messages on ways where a message has come before it was sent.
+    """Return calls without the messages on ways where most messages have come before they were sent.
 
     There the ends do not match: a message was under way when the profile began, and each end has counted from then on.
     """
-    wrong = {call.way for call in calls if call.way is not None and _came_too_soon(call)}
+    of, early = Counter(call.way for call in calls), Counter(call.way for call in calls if _came_too_soon(call))
+    wrong = {way for way, count in early.items() if count > MISMATCHED * of[way]}
     return [call for call in calls if call.way not in wrong] if wrong else [*calls]
 
 
 def _came_too_soon(call: Call) -> bool:
+    if call.way is None:
+        return False
     sent = [moment.began for moment in (*call.moments, *call.others) if moment.rank == call.root]
     came = [moment.ended for moment in call.moments if moment.rank != call.root]
     return bool(sent and came) and came[0] < sent[0] - SOON

@@ -93,3 +93,11 @@ def test_messages_whose_ends_do_not_match_are_left_out(under_way: int) -> None:
     receives = [(0, n + under_way, 10.0 * n - 3, 10.0 * n + 1, 0, TAG) for n in range(1 - under_way, 5)]
     calls = matched([*calls_of([part(0, ("1", "", str(TAG)), sends), part(1, ("", "0", ""), receives)], [0.0, 0.0])])
     assert len(calls) == (0 if under_way else 4)
+
+
+def test_a_send_that_is_noted_late_does_not_undo_the_others() -> None:
+    """Its rank lost its processor when the message was on its way, and before it took note."""
+    sends = [(n, 0, 10.0 * n + 3 * (n == 2), 10.0 * n + 4) for n in range(1, 5)]
+    receives = [(0, n, 10.0 * n - 3, 10.0 * n + 1, 0, TAG) for n in range(1, 5)]
+    calls = matched([*calls_of([part(0, ("1", "", str(TAG)), sends), part(1, ("", "0", ""), receives)], [0.0, 0.0])])
+    assert len(calls) == 4
