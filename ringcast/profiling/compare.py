@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import hypot
 from statistics import fmean, median
-from typing import Any
 
 from ringcast._util.dataclass import dataclass
+from ringcast.profiling.same_site import Report, Site, paired
 
 BATCHES = 10
 THREE, LEAST = 3.0, 0.05
 FEW = 4  # times, below which nothing can be said about noise
-
-Report = Mapping[str, Any]
-Site = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +42,10 @@ class Change:
 
 def compared(before: Report, after: Report) -> list[Change]:
     """Return all call sites of two runs, first those whose whole time has changed the most."""
-    pairs = _pairs(before["sites"], after["sites"])
+    pairs = paired(before, after)
     times = _times(before), _times(after)
     found = [_change(old, new, times) for old, new in pairs]
     return sorted(found, key=lambda change: -abs(change.seconds))
-
-
-def _pairs(before: Sequence[Site], after: Sequence[Site]) -> list[tuple[Site | None, Site | None]]:
-    """Return the sites of both runs that are the same: by file, name and order in the file, as lines may have moved."""
-    olds, news = _in_order(before), _in_order(after)
-    return [(olds.get(key), news.get(key)) for key in {**olds, **news}]
-
-
-def _in_order(sites: Iterable[Site]) -> dict[tuple[str, str, int], Site]:
-    found: dict[tuple[str, str, int], Site] = {}
-    seen: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for site in sorted(sites, key=lambda each: each["line"]):
-        key = os.path.basename(site["file"]), site["name"]
-        found[*key, seen[key]] = site
-        seen[key] += 1
-    return found
 
 
 def _times(report: Report) -> dict[int, list[float]]:

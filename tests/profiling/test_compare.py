@@ -12,16 +12,24 @@ import pytest
 from ringcast.commands.cli import main
 from ringcast.profiling.compare import compared
 from ringcast.profiling.report import FORMAT
+from ringcast.profiling.same_site import paired
 
 
-def profile(times: dict[tuple[str, int], list[float]]) -> dict[str, Any]:
+def profile(times: dict[tuple[str, int], list[float]], file: str = "/home/me/prog.py") -> dict[str, Any]:
     """Return what a comparison needs of a profile in which sites, by name and line, have calls of these times."""
     sites = [
-        {"id": i, "file": "/home/me/prog.py", "line": line, "name": name, "time": sum(calls)}
+        {"id": i, "file": file, "line": line, "name": name, "time": sum(calls)}
         for i, ((name, line), calls) in enumerate(times.items())
     ]
     events = [(0, i, 0.1 * n, 0.1 * n + t, None) for i, calls in enumerate(times.values()) for n, t in enumerate(calls)]
-    return {"format": FORMAT, "span": 1.0, "sites": sites, "timeline": {"stride": 1, "events": events}}
+    command = ["python", file]
+    return {
+        "format": FORMAT,
+        "command": command,
+        "span": 1.0,
+        "sites": sites,
+        "timeline": {"stride": 1, "events": events},
+    }
 
 
 def noisy(mean: float, seed: int, spread: float = 0.2, count: int = 200) -> list[float]:
@@ -48,6 +56,54 @@ def test_calls_that_are_new_or_gone_or_few() -> None:
         "bcast": "gone",
         "gather": "new",
     }
+
+
+def lines(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[int | None, int | None]]:
+    """Return the lines of sites that are the same, in order."""
+    found = [(old and old["line"], new and new["line"]) for old, new in paired(before, after)]
+    return sorted(found, key=lambda pair: (pair[0] or 0, pair[1] or 0))
+
+
+@pytest.mark.parametrize("added", range(4))
+@pytest.mark.parametrize("by", [3, 7])
+def test_one_call_added_leaves_the_others_as_they_are(added: int, by: int) -> None:
+    """The calls after it move by some lines; removed again, it alone is gone. Shapes tell what lines do not."""
+    old = [10, 20, 33]
+    new = [line + by * (i >= added) for i, line in enumerate(old)]
+    place = new[added] - 2 if added < len(old) else old[-1] + 4
+    before = profile({("allreduce", line): [1.0] for line in old})
+    after = profile({("allreduce", line): [1.0] for line in [*new, place]})
+    if added == len(old) - 1:
+        after["sites"][-1]["shape"] = "(7,)"
+    assert lines(before, after) == [(None, place), *zip(old, new, strict=True)]
+    assert sorted(lines(after, before), key=str) == sorted([(place, None), *zip(new, old, strict=True)], key=str)
+
+
+def test_arguments_tell_calls_apart_and_a_changed_one_is_still_the_same() -> None:
+    before = profile({("allreduce", 10): [1.0], ("allreduce", 12): [1.0]})
+    after = profile({("allreduce", 10): [1.0], ("allreduce", 11): [1.0], ("allreduce", 13): [1.0]})
+    for one, dtype in zip([*before["sites"], *after["sites"]], ("<f8", "<f4", "<i8", "<f8", "<f4"), strict=True):
+        one["dtype"] = dtype
+    assert lines(before, after) == [(None, 10), (10, 11), (12, 13)]
+    after["sites"][1]["dtype"] = "<f2"
+    del after["sites"][0]
+    assert lines(before, after) == [(10, 11), (12, 13)]
+
+
+def test_files_are_the_same_by_the_end_of_their_paths() -> None:
+    olds = [f"/home/me/{name}" for name in ("a/solve.py", "b/solve.py")]
+    news = [f"/scratch/{name}" for name in ("b/solve.py", "a/solve.py")]
+    before, after = (profile({("bcast", line): [1.0] for line in (1, 2)}) for _ in range(2))
+    for one, file in zip([*before["sites"], *after["sites"]], [*olds, *news], strict=True):
+        one["file"] = file
+    assert lines(before, after) == [(1, 2), (2, 1)]
+
+
+def test_a_main_file_of_another_name_is_compared_and_another_module_is_not() -> None:
+    before, after = (profile({("bcast", 7): [1.0]}, file) for file in ("/home/me/a.py", "/home/me/b.py"))
+    assert lines(before, after) == [(7, 7)]
+    after["command"] = ["other.py"]
+    assert lines(before, after) == [(None, 7), (7, None)]
 
 
 def test_the_command_prints_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
