@@ -106,7 +106,7 @@ def part(group: Group, context: int, members: tuple[int, ...], hosts: Hosts) -> 
         "decision": None,
     }
     if group.endpoint.profiler is not None:
-        group.endpoint.profiler.members[context] = members
+        group.endpoint.profiler.made(context, members)
     return replace(group, context=context, members=members, hosts=hosts, derived=True, **fresh)
 
 

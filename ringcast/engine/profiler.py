@@ -12,6 +12,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import inf
 from threading import get_native_id
@@ -27,7 +28,11 @@ from ringcast.wire.header import STAGES, call_of
 
 MOMENTS = 1 << 18  # that all ranks together keep
 MOST_MOMENTS, FEWEST_MOMENTS = 1 << 14, 1 << 7  # of a rank
-TALLIES = 4096  # call sites with different arguments; further ones share a tally
+TALLIES = 1 << 16  # of all ranks together: call sites with different arguments; further ones share a tally
+MOST_TALLIES, FEWEST_TALLIES = 4096, 64  # of a rank
+VARIANTS = 16  # tallies of a call site, and a 16th of the rank's, at most; further arguments or communicators share one
+ENDS = 4  # of messages between two ranks: a 4th of the rank's tallies, as a rank may send to all others at one place
+COMMUNICATORS = 256  # without a call so far, whose members are kept
 CHANNELS = 4096  # pairs of a rank and a tag whose messages are counted
 WORD = 1 << 32
 SPREAD = 2654435769  # WORD divided by the golden ratio: its multiples lie evenly among all words
@@ -39,6 +44,8 @@ STARTS = frozenset({"start", "Start", "Startall"})
 WAITS = frozenset(
     {"wait", "wait_all", "wait_any", "wait_some", "test", "Wait", "Waitall", "Waitany", "Waitsome", "Test"}
 )
+_NO_NAMES = b"", b"", b"", b"", -1, 1  # of the arguments of calls that share a tally
+_MESSAGES = frozenset(name.ljust(32, b"\0") for name in (b"send", b"recv", b"sendrecv", b"probe"))
 _begin, _done = Recorder.begin, Recorder.done  # faster than by super
 _HOME = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
@@ -72,6 +79,7 @@ class Tally:
         objects: how many of its values were Python objects, where only the value tells.
         ends: destination, source and tag of a message between two ranks, as `ends_of`; None of other operations.
         to: count of the messages with this destination and tag.
+        shared: whether calls with several arguments or communicators are counted here, of which nothing else is kept.
     """
 
     __slots__ = (
@@ -96,6 +104,7 @@ class Tally:
         "received",
         "requests",
         "sent",
+        "shared",
         "site",
         "slowest",
         "to",
@@ -115,6 +124,7 @@ class Tally:
         self.to: list[int] | None = None
         self.plan: Any = None
         self.missed: tuple[int, ...] = ()
+        self.shared = False
 
 
 class Profiler(Recorder):
@@ -137,7 +147,11 @@ class Profiler(Recorder):
         self.outside = 0.0  # seconds of the program in none of ringcast's calls, before the last one began
         self.has_block = False  # whether a block of the program has a profile of its own now
         self._room = min(MOST_MOMENTS, max(FEWEST_MOMENTS, MOMENTS // size))
+        self._most = min(MOST_TALLIES, max(FEWEST_TALLIES, TALLIES // size))
         self._of: dict[tuple[Site, bytes, int], Tally] = {}
+        self._variants: Counter[tuple[Site, bytes]] = Counter()  # tallies of a collective at a call site …
+        self._shared: dict[tuple[Site, bytes], Tally] = {}  # … and the one of all others there
+        self._crowd = COMMUNICATORS  # of `members`, at which those that no tally needs are left out
         self._calls: dict[tuple[Site, bytes], tuple[str, Site]] = {}
         self._channels: dict[tuple[int, str, int, int], list[int]] = {}
         self._left = self.start  # when the program has left the last call
@@ -158,7 +172,7 @@ class Profiler(Recorder):
             if op.site is NOWHERE:  # ringcast's own, as between the runs of a cluster
                 op.tally = None
                 return
-            tally = self._new((op.site, call, op.context))
+            tally = self._new(op.site, call, op.context)
         op.tally = self._tally = tally
 
     def done(self, op: Operation) -> float:
@@ -193,6 +207,9 @@ class Profiler(Recorder):
             tally.slowest = seconds, number, began
         if tally.ends is not None:
             self._keep_message(tally, op.met, began, now)
+        elif tally.shared:
+            if op.met is not None:
+                _next(self._channel(op.context, "from", *op.met))
         elif number and (self.stride == 1 or number // STAGES * SPREAD % WORD < self._limit):  # as `is_kept`
             self.moments.append((tally.number, number, 0, began, now))
             if len(self.moments) > self._room:
@@ -226,7 +243,7 @@ class Profiler(Recorder):
             tally.missed = op.waiting_for if peers is None else peers
             self._is_over(tally, began, now)
         op.began = now  # nothing is counted twice
-        if len(self.moments) < self._room:
+        if not tally.shared and len(self.moments) < self._room:
             self.moments.append((tally.number, op.number, 0, began, now))
 
     def close(self) -> None:
@@ -312,13 +329,26 @@ class Profiler(Recorder):
 
     def plans(self, op: Operation, stage: Any, members: tuple[int, ...]) -> None:
         """Keep the plan of an operation that has begun, and the members of its communicator."""
-        if op.tally is not None:
+        tally = op.tally
+        if tally is None:
+            return
+        if op.context == tally.context:
             self.members.setdefault(op.context, members)
-            op.tally.plan = stage
+        if not tally.shared:
+            tally.plan = stage
+
+    def made(self, context: int, members: tuple[int, ...]) -> None:
+        """Keep the members of a new communicator; forget those of earlier ones, of which many have had no call."""
+        self.members[context] = members
+        if len(self.members) >= self._crowd:
+            used, known = {tally.context for tally in self.tallies}, [*self.members]
+            last = {*known[-COMMUNICATORS // 2 :]}
+            self.members = {each: self.members[each] for each in known if each in used or each in last}
+            self._crowd = len(self.members) + COMMUNICATORS
 
     def observer(self, op: Operation) -> Observer | None:
         """Return the observer of an operation that begins now, if its rounds are to be kept."""
-        if op.tally is None or not _is_due(op.tally.calls):
+        if op.tally is None or op.tally.shared or not _is_due(op.tally.calls):
             return None
         return _Rounds(op.tally.traces, op.number)
 
@@ -326,21 +356,43 @@ class Profiler(Recorder):
         """Return whether the plan of the next call of a site, or its rounds, would be kept."""
         tally = self._of.get((site, stage.record, context))
         if tally is None:
-            return len(self.tallies) < TALLIES and site is not NOWHERE
+            return site is not NOWHERE and not self._is_full(site, stage.record[:32])
         return tally.plan is None or (stage.granted and _is_due(tally.calls))
 
-    def _new(self, key: tuple[Site, bytes, int]) -> Tally:
-        if len(self.tallies) >= TALLIES:
-            key = NOWHERE, b"", 0  # all others
-            if (others := self._of.get(key)) is not None:
-                return others
-            self._calls[NOWHERE, b""] = "", NOWHERE
-        name, place = self._call_of_program(key[0], key[1][:32])
-        tally = Tally(self, len(self.tallies), place, name, *key[1:])
+    def _new(self, site: Site, call: bytes, context: int) -> Tally:
+        """Return a tally of these calls alone, or the one that they share with others."""
+        if self._is_full(site, call[:32]):
+            return self._sharing(site, call, context)
+        self._variants[site, call[:32]] += 1
+        self._of[site, call, context] = tally = self._add(site, call, context)
         if tally.ends is not None and tally.ends[0]:
-            tally.to = self._channel(tally.context, "to", int(tally.ends[0]), int(tally.ends[2]))
+            tally.to = self._channel(context, "to", int(tally.ends[0]), int(tally.ends[2]))
+        return tally
+
+    def _is_full(self, site: Site, collective: bytes) -> bool:
+        """Return whether further calls at a place share a tally."""
+        most = self._most // ENDS if collective in _MESSAGES else min(VARIANTS, max(1, self._most // VARIANTS))
+        return len(self.tallies) >= self._most or self._variants[site, collective] >= most
+
+    def _sharing(self, site: Site, call: bytes, context: int) -> Tally:
+        """Return the tally of further calls of this place, or if there are too many tallies, of all further ones."""
+        line, others = (site, call[:32]), (NOWHERE, b"")
+        tally = self._shared.get(line) or self._shared.get(others)
+        if tally is None and len(self.tallies) < self._most:
+            self._shared[line] = tally = self._add(site, CALL.pack(call[:32], *_NO_NAMES), context)
+        elif tally is None:
+            self._calls[others] = "", NOWHERE
+            self._shared[others] = tally = self._add(*others, 0)
+        tally.shared = True
+        ends = ends_of(call) if call[:32] in _MESSAGES else None
+        if ends is not None and ends[0]:  # the other end counts it too
+            _next(self._channel(context, "to", int(ends[0]), int(ends[2])))
+        return tally
+
+    def _add(self, site: Site, call: bytes, context: int) -> Tally:
+        name, place = self._call_of_program(site, call[:32])
+        tally = Tally(self, len(self.tallies), place, name, call, context)
         self.tallies.append(tally)
-        self._of[key] = tally
         return tally
 
     def _call_of_program(self, site: Site, collective: bytes) -> tuple[str, Site]:

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from ringcast import algorithms
 from ringcast._util.output_files import write_whole
 from ringcast.algorithms.cost import predict
 from ringcast.algorithms.network import Network
+from ringcast.algorithms.params import Params
 from ringcast.analysis.rounds import messages
 from ringcast.collectives.stage import StagePlan
 from ringcast.engine.endpoint import Endpoint
@@ -125,6 +127,7 @@ def _tally(endpoint: Endpoint, tally: Tally, network: Network, drawn: set[int], 
         "name": tally.name,
         "context": tally.context,
         **_arguments(tally.call),
+        "shared": tally.shared,
         "ends": tally.ends,
         "calls": tally.calls - tally.later,
         "sent": tally.sent,
@@ -143,7 +146,9 @@ def _tally(endpoint: Endpoint, tally: Tally, network: Network, drawn: set[int], 
         "histogram": [(i, count) for i, count in enumerate(tally.histogram) if count],
         "nbytes": 0 if plan is None else plan.nbytes,
         "predicted": None if plan is None else _predicted(plan, network),
-        "messages": _messages(plan) if draws and plan is not None else [],
+        "messages": _messages(plan.collective, plan.algorithm, plan.params, plan.nbytes)
+        if draws and plan is not None
+        else (),
     }
 
 
@@ -162,13 +167,13 @@ def _predicted(plan: StagePlan, network: Network) -> float | None:
     return predict(plan.collective, plan.algorithm, plan.params, plan.nbytes, network)
 
 
-def _messages(plan: StagePlan) -> list[tuple[int, int, int, int]]:
+@lru_cache(maxsize=2 * DRAWN)  # a part is saved again and again, most often with the same plans
+def _messages(collective: str, algorithm: str, params: Params, nbytes: int) -> tuple[tuple[int, int, int, int], ...]:
     """Return round, source, destination and bytes of each message of a call; nothing of one that is too large."""
-    params = plan.params
-    if not plan.algorithm or params.size > LARGEST:
-        return []
-    schedules = [algorithms.build(plan.collective, plan.algorithm, params, rank) for rank in range(params.size)]
-    return drawn_messages(schedules, slot_sizes(schedules[0], params.counts, plan.nbytes))
+    if not algorithm or params.size > LARGEST:
+        return ()
+    schedules = [algorithms.build(collective, algorithm, params, rank) for rank in range(params.size)]
+    return (*drawn_messages(schedules, slot_sizes(schedules[0], params.counts, nbytes)),)
 
 
 def drawn_messages(schedules: Sequence[Schedule], sizes: Sequence[int]) -> list[tuple[int, int, int, int]]:

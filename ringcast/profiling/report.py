@@ -20,10 +20,11 @@ from ringcast.monitoring.trace import from_json, messages, rounds, shifted, tota
 from ringcast.profiling.advice import advice
 from ringcast.profiling.busy import Busy
 from ringcast.profiling.clocks import compared
-from ringcast.profiling.lateness import Call, Wait, calls_of, late, matched, waits
+from ringcast.profiling.lateness import MESSAGES, Call, Wait, calls_of, late, matched, waits
 from ringcast.profiling.typical import median_time
 from ringcast.profiling.words import seconds as words
 from ringcast.profiling.words import summary
+from ringcast.wire.call import in_words
 from ringcast.wire.header import STAGES
 
 FORMAT = "ringcast profile 1"
@@ -35,6 +36,7 @@ MEASURED = 8000  # rounds of an observed call that are kept, of the first ranks
 OVERLAP = 0.05  # of the time of a rank, for which its calls lie beside each other, that is worth a word
 NETS = 4096  # calls of a site whose time without lateness is kept
 TRANSFERS = frozenset({"bcast_file", "read_file", "read_rows", "fetch"})
+CROWDED = 4  # call sites whose tallies were shared, that a note names
 PHASES = ("late", "moving", "link", "combining", "python", "awaited")
 
 Part = Mapping[str, Any]
@@ -266,7 +268,10 @@ class _Report:
         tallies = [tally for _, _, tally in site.tallies]
         phases = [(rank, tally, self._phases(rank, number, tally)) for rank, number, tally in site.tallies]
         sums = {phase: sum(each[phase] for _, _, each in phases) for phase in PHASES}
-        main = max(tallies, key=lambda t: (not _counts(t), bool(t["messages"]), t["blocking"] + t["under_way"]))
+        main = max(
+            tallies,
+            key=lambda t: (not t["shared"], not _counts(t), bool(t["messages"]), t["blocking"] + t["under_way"]),
+        )
         per_rank: dict[int, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
         for rank, tally, each in phases:
             mine = per_rank[rank]
@@ -400,6 +405,13 @@ class _Report:
             )
         if stride > 1:
             notes.append(f"Lateness was recorded for one of {stride} calls, and is scaled up to all.")
+        if crowded := {_key(tally) for tally in self.tally_of.values() if tally["shared"]}:
+            places = [in_words(name, (file, line)) for file, line, name in sorted(crowded)]
+            names = ", ".join(places[:CROWDED]) + (", …" if len(places) > CROWDED else "")
+            notes.append(
+                f"Too many sizes, kinds of arguments or communicators to know the lateness of all calls of {names}: "
+                "it is that of the first ones only, and in the others it counts as moving."
+            )
         if unfinished := [part["rank"] for part in self.parts if not part["over"]]:
             notes.append(f"The last seconds of {ranks_in_words(unfinished)} are missing.")
         if self.overlapping:
@@ -427,7 +439,7 @@ def _kind(tally: Part) -> str:
         return "persistent" if tally["name"].endswith("_init") else "request"
     if tally["name"] in TRANSFERS:
         return "transfer"
-    return "message" if tally["ends"] is not None else "collective"
+    return "message" if tally["collective"] in MESSAGES else "collective"
 
 
 def _rounds(tally: Part, site: _Site, size: int) -> dict[str, Any]:

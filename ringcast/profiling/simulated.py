@@ -50,6 +50,7 @@ def simulated(
         "shape": f"{nbytes} bytes",
         "root": params.root,
         "nblocks": params.nblocks,
+        "shared": False,
         "ends": None,
         "calls": 1,
         "requests": 0,

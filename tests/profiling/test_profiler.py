@@ -24,6 +24,7 @@ from ringcast.engine.profiler import Profiler, ends_of, is_kept
 from ringcast.engine.recorder import Recorder, encoded
 from ringcast.errors import RunFailed, RunTimeout, UsageError
 from ringcast.profiling import attach as attaching
+from ringcast.profiling import part as parts
 from ringcast.profiling.attach import attach, begin_block, detach
 from ringcast.profiling.files import read
 from ringcast.profiling.part import part_of
@@ -133,7 +134,7 @@ def test_bytes_are_known_by_their_ends(tmp_path: Path) -> None:
 
 def test_many_calls_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MOST_MOMENTS", 64)
-    monkeypatch.setattr(recording, "TALLIES", 10)
+    monkeypatch.setattr(recording, "MOST_TALLIES", 10)
     clock = iter(range(10**9))
     profiler = Profiler(Recorder(0, 1), 1, lambda: float(next(clock)))
     call = encoded(Call("barrier"))
@@ -145,6 +146,83 @@ def test_many_calls_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(is_kept(number // STAGES, profiler.stride) for _, number, *_ in profiler.moments)
     assert len(profiler.tallies) == 11
     assert sum(tally.calls for tally in profiler.tallies) == 5000
+
+
+def test_further_arguments_and_communicators_of_a_line_share_a_tally(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        for count in range(1, 101):
+            comm.allreduce(np.ones(count))
+        for _ in range(40):
+            comm.split(0).bcast(np.ones(3), 0)
+        for _ in range(5):
+            comm.gather(comm.rank)
+        if comm.rank == 1:
+            time.sleep(0.05)
+        comm.barrier()
+
+    report = profiled(work, 2, tmp_path)
+    assert [site(report, name)["calls"] for name in ("allreduce", "bcast", "gather", "barrier")] == [100, 40, 5, 1]
+    assert site(report, "allreduce")["variants"] == 17
+    assert site(report, "allreduce")["sampled"] == 16
+    assert site(report, "barrier")["late"] >= 0.04
+    (note,) = (note for note in report["notes"] if "lateness of all calls" in note)
+    assert "allreduce at test_profiler.py:" in note
+    assert "gather" not in note
+
+
+def test_messages_are_counted_where_they_share_a_tally(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the ends of later ones would not find each other."""
+    monkeypatch.setattr(recording, "MOST_TALLIES", 16)
+    clock = iter(range(10**9))
+    for name, shape in (("send", "(to 1, tag {})"), ("recv", "(from 1, tag {})")):
+        profiler = Profiler(Recorder(0, 2), 2, lambda: float(next(clock)))
+        for line, tag in [*((1, tag) for tag in range(12)), (1, 11), (2, 11)]:
+            op = Operation(1, 0, Call(name), False, 1, ("prog.py", line))
+            op.met = (1, tag) if name == "recv" else None
+            profiler.begin(op, encoded(Call(name), shape.format(tag)))
+            profiler.done(op)
+        assert max(profiler.moments[-1][1:3]) == 3
+        assert len(profiler.moments) == 5
+
+
+def test_members_of_many_communicators_are_forgotten() -> None:
+    profiler = Profiler(Recorder(0, 4), 4, time.monotonic)
+    call = Call("barrier")
+    profiler.begin(Operation(7, STAGES, call, False, 1, ("prog.py", 1)), encoded(call))
+    for context in range(5000):
+        profiler.made(context, (0, 1))
+        assert context in profiler.members
+    assert 7 in profiler.members
+    assert len(profiler.members) <= 2 * recording.COMMUNICATORS
+
+
+def test_tallies_of_all_ranks_are_bounded() -> None:
+    for size in (1, 100, 1000):
+        profiler = Profiler(Recorder(0, 1), size, time.monotonic)
+        call = Call("barrier")
+        for line in range(1, 6000):
+            profiler.begin(Operation(1, STAGES, call, False, 1, ("prog.py", line)), encoded(call))
+        assert size * (len(profiler.tallies) - 1) <= recording.TALLIES
+
+
+def test_the_messages_of_a_plan_are_computed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn, made = parts.drawn_messages, list[Any]()
+
+    def counted(*facts: Any) -> Any:
+        made.append(facts)
+        return drawn(*facts)
+
+    def work(comm: Communicator) -> None:
+        comm.allreduce(np.ones(1000))
+        profiler = group_of(comm).endpoint.profiler
+        assert profiler is not None
+        for _ in range(3):
+            profiler.save()
+
+    monkeypatch.setattr(parts, "drawn_messages", counted)
+    parts._messages.cache_clear()
+    assert site(profiled(work, 2, tmp_path), "allreduce")["rounds"]["messages"]
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(
