@@ -156,15 +156,13 @@ def test_further_arguments_and_communicators_of_a_line_share_a_tally(tmp_path: P
             comm.split(0).bcast(np.ones(3), 0)
         for _ in range(5):
             comm.gather(comm.rank)
-        if comm.rank == 1:
-            time.sleep(0.05)
         comm.barrier()
 
     report = profiled(work, 2, tmp_path)
     assert [site(report, name)["calls"] for name in ("allreduce", "bcast", "gather", "barrier")] == [100, 40, 5, 1]
     assert site(report, "allreduce")["variants"] == 17
     assert site(report, "allreduce")["sampled"] == 16
-    assert site(report, "barrier")["late"] >= 0.04
+    assert site(report, "barrier")["sampled"] == 1
     (note,) = (note for note in report["notes"] if "lateness of all calls" in note)
     assert "allreduce at test_profiler.py:" in note
     assert "gather" not in note
