@@ -30,7 +30,7 @@ FAULTS = {  # the rule that finds it, and the collective whose call is to blame
 
 def profile(folder: Path, program: str, *arguments: str) -> Any:
     file = folder / "p.json"
-    command = [sys.executable, "-m", "ringcast_launcher", "-q", "-n", "2", "--profile", str(file)]
+    command = [sys.executable, "-m", "ringcast_launcher", "-q", "-n", "3", "--profile", str(file)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, str(PROGRAMS / f"{program}.py"), *arguments],
