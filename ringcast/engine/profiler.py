@@ -79,7 +79,7 @@ class Tally:
         objects: how many of its values were Python objects, where only the value tells.
         ends: destination, source and tag of a message between two ranks, as `ends_of`; None of other operations.
         to: count of the messages with this destination and tag.
-        shared: whether calls with several arguments or communicators are counted here, of which nothing else is kept.
+        shared: whether calls with several arguments or communicators are counted here; nothing else of them is kept.
     """
 
     __slots__ = (
@@ -338,7 +338,7 @@ class Profiler(Recorder):
             tally.plan = stage
 
     def made(self, context: int, members: tuple[int, ...]) -> None:
-        """Keep the members of a new communicator; forget those of earlier ones, of which many have had no call."""
+        """Keep the members of a new communicator; forget earlier communicators that have had no call, if there are many."""
         self.members[context] = members
         if len(self.members) >= self._crowd:
             used, known = {tally.context for tally in self.tallies}, [*self.members]
@@ -429,7 +429,7 @@ class Profiler(Recorder):
                 self._thin_out()
 
     def _keeps(self, sent: int, received: int) -> bool:
-        """Return whether the moments are kept of a message with these counts, of which one may be 0: there is none."""
+        """Return whether the moments of a message with these counts are kept; 0: it was not sent here, or not received."""
         return (sent > 0 and is_kept(sent, self.stride)) or (received > 0 and is_kept(received, self.stride))
 
     def _thin_out(self) -> None:
