@@ -338,7 +338,7 @@ class Profiler(Recorder):
             tally.plan = stage
 
     def made(self, context: int, members: tuple[int, ...]) -> None:
-        """Keep the members of a new communicator; forget earlier communicators that have had no call, if there are many."""
+        """Keep the members of a new communicator; forget earlier ones that have had no call, if there are many."""
         self.members[context] = members
         if len(self.members) >= self._crowd:
             used, known = {tally.context for tally in self.tallies}, [*self.members]
@@ -429,7 +429,7 @@ class Profiler(Recorder):
                 self._thin_out()
 
     def _keeps(self, sent: int, received: int) -> bool:
-        """Return whether the moments of a message with these counts are kept; 0: it was not sent here, or not received."""
+        """Return whether the moments of a message with these counts are kept; 0: it was not sent, or not received."""
         return (sent > 0 and is_kept(sent, self.stride)) or (received > 0 and is_kept(received, self.stride))
 
     def _thin_out(self) -> None:

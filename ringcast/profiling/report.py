@@ -330,7 +330,7 @@ class _Report:
         }
 
     def _missed(self, key: Key) -> list[int]:
-        """Return the ranks that others have awaited in a call that failed, without the ranks that have waited themselves."""
+        """Return the ranks that others have awaited in a call that failed, and that have not waited themselves."""
         missed = {rank for _, _, tally in self.sites[key].tallies for rank in tally["missed"]}
         waiting = {rank for (rank, _), tally in self.tally_of.items() if tally["missed"]}
         return sorted(missed - waiting or missed)
