@@ -265,9 +265,7 @@ class Profiler(Recorder):
         """Keep what was found so far; the next time is far enough away that it takes a small part of the time."""
         began = self._clock()
         if self._save is not None:
-            with contextlib.suppress(
-                OSError
-            ):  # there is no room: the program goes on, and the report says what is missing
+            with contextlib.suppress(OSError):  # no room: the program goes on, and the report says what is missing
                 self._save(self)
         ended = self._clock()
         self._due = ended + max(SAVE, SHARE * (ended - began))
