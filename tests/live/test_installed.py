@@ -60,7 +60,10 @@ def test_the_wheel_has_sources_types_and_metadata_only(wheel: Path) -> None:
         paths = [PurePath(name) for name in archive.namelist()]
     metadata = f"ringcast-{__version__}.dist-info"
     assert {path.parts[0] for path in paths} == {*SOURCES, metadata}
+    page = PurePath("ringcast/profiling/page/sources")  # of profiles
     others = {path for path in paths if path.parts[0] != metadata and path.suffix not in (".py", ".pyi")}
+    assert {path.suffix for path in others if path.parent == page} == {".css", ".html", ".js"}
+    others = {path for path in others if path.parent != page}
     assert {path.name for path in others} <= {"py.typed", "_lane.abi3.so"}
     assert {"nonblocking.pyi", "persistent.pyi"} <= {path.name for path in paths}
     for path in paths:
