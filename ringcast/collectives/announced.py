@@ -13,7 +13,7 @@ import numpy as np
 
 from ringcast._util.dataclass import dataclass
 from ringcast.collectives.announce import announce, announce_packed
-from ringcast.collectives.stage import Choice, Data, Group, StagePlan, pickled, plan, run_stage, takes_object
+from ringcast.collectives.stage import Choice, Data, Group, StagePlan, note_object, pickled, plan, run_stage
 from ringcast.engine.datatypes import (
     Described,
     as_array,
@@ -129,9 +129,10 @@ def stored(description: Described, items: memoryview, buffer: Array | None) -> A
 
 def _check_object(group: Group, buffer: Array | None) -> None:
     """Raise an error unless this rank takes an object."""
-    takes_object(group, "bcast")
+    pickled(group, "bcast")
     if buffer is not None:
         raise _unfit(group, buffer, "a Python object")
+    note_object(group)
 
 
 def description_of(record: dict[str, Any]) -> Described:

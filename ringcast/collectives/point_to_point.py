@@ -13,7 +13,7 @@ import numpy as np
 
 from ringcast._util.safe_text import safe_text
 from ringcast.collectives.self_describing import SelfDescribing
-from ringcast.collectives.stage import Group, advice_if_alone, pickled, takes_object
+from ringcast.collectives.stage import Group, advice_if_alone, note_object, pickled
 from ringcast.collectives.status import ANY_SOURCE, ANY_TAG, Source, Status, Tag
 from ringcast.engine.correspondent import Correspondent
 from ringcast.engine.datatypes import check_buffer, dtype_name
@@ -173,13 +173,18 @@ def _received(
     if status is not None:
         _filled(group, status, message)
     try:
-        return message.value(partial(takes_object, group, name, op))
+        return message.value(partial(_take_object, group, name, op))
     except ValueError as error:
         if out is None:
             raise
         origin = f"the message of rank {message.source} with tag {message.tag}"
         given = f"{out.size} items of dtype {dtype_name(out.dtype)}"
         raise ArgumentError(group.endpoint.rank, name, "out", f"{error}, {origin}; got {given}") from None
+
+
+def _take_object(group: Group, name: str, op: Operation) -> None:
+    pickled(group, name)
+    note_object(group, op)
 
 
 def _filled(group: Group, status: Status, message: SelfDescribing) -> Status:

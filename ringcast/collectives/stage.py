@@ -121,13 +121,8 @@ def pickled(group: Group, operation: str) -> Codec:
     return group.codec
 
 
-def takes_object(group: Group, operation: str, op: Operation | None = None) -> None:
-    """Take note that this rank has got a Python object, by this operation or by the last one that it has begun.
-
-    Raises:
-        ObjectsRefused: the job takes none.
-    """
-    pickled(group, operation)
+def note_object(group: Group, op: Operation | None = None) -> None:
+    """Take note, for a profiler, that this operation has brought a Python object; None: the last one."""
     if (profiler := group.endpoint.profiler) is not None:
         profiler.took_object(op)
 

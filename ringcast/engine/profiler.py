@@ -19,6 +19,7 @@ from threading import get_native_id
 from typing import Any
 
 from ringcast.engine.recorder import Recorder
+from ringcast.engine.tally import Tally, ends_of
 from ringcast.events import Event, Observer
 from ringcast.procs.portable import starved
 from ringcast.protocol.operations import Operation
@@ -36,95 +37,18 @@ COMMUNICATORS = 256  # without a call so far, whose members are kept
 CHANNELS = 4096  # pairs of a rank and a tag whose messages are counted
 WORD = 1 << 32
 SPREAD = 2654435769  # WORD divided by the golden ratio: its multiples lie evenly among all words
-BUCKETS = 64  # of a histogram: times of 2**(i-1) to 2**i nanoseconds
 FIRST, EVERY = 3, 256  # of a call with large messages: the first calls are observed, and then every 256th
 ROUNDS = 512  # of a call that is observed, at most
 SAVE, SHARE = 1.0, 100.0  # seconds between two saves, at least, and in times of what a save takes
+MESSAGES = frozenset({"send", "recv", "sendrecv", "probe"})  # operations between two ranks
 STARTS = frozenset({"start", "Start", "Startall"})
 WAITS = frozenset(
     {"wait", "wait_all", "wait_any", "wait_some", "test", "Wait", "Waitall", "Waitany", "Waitsome", "Test"}
 )
 _NO_NAMES = b"", b"", b"", b"", -1, 1  # of the arguments of calls that share a tally
-_MESSAGES = frozenset(name.ljust(32, b"\0") for name in (b"send", b"recv", b"sendrecv", b"probe"))
+_MESSAGES = frozenset(name.encode().ljust(32, b"\0") for name in MESSAGES)
 _begin, _done = Recorder.begin, Recorder.done  # faster than by super
 _HOME = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-
-
-class Tally:
-    """The sums of one call site, for one kind of arguments and one communicator; times are seconds.
-
-    Attributes:
-        number: of the tally, from 0, in the order in which they were made.
-        site: file and line of the call.
-        name: of the function or method that the program calls there.
-        call: the arguments, as `recorder.encoded` makes them.
-        context: the communicator's number.
-        calls: how many operations have ended …
-        later: … and how many of them were not the first stage of their call.
-        blocking: time of operations in calls that block.
-        under_way: time of operations of requests, from their beginning to their end.
-        awaited: of this, the time in which the program waited for them.
-        python: time in blocking calls beside their operations.
-        before: time of the program since the operation before it, of any tally, had begun.
-        slowest: (time, number of the call, when it began) of the slowest operation.
-        histogram: how many operations took 2**(i-1) to 2**i nanoseconds, by i.
-        requests: how many of them were of requests.
-        failed: how many have failed.
-        lost: time of operations in calls that block and have failed.
-        missed: the ranks for which the last of them has waited then.
-        sent, received: bytes of data that this rank had moved when they ended, beside those counted before.
-        owner: the profiler that counts here.
-        traces: the rounds of observed calls, by the number of the operation.
-        plan: of the operation, as `ringcast.collectives.stage` makes it.
-        objects: how many of its values were Python objects, where only the value tells.
-        ends: destination, source and tag of a message between two ranks, as `ends_of`; None of other operations.
-        to: count of the messages with this destination and tag.
-        shared: whether calls with several arguments or communicators are counted here; nothing else of them is kept.
-    """
-
-    __slots__ = (
-        "awaited",
-        "before",
-        "blocking",
-        "call",
-        "calls",
-        "context",
-        "ends",
-        "failed",
-        "histogram",
-        "later",
-        "lost",
-        "missed",
-        "name",
-        "number",
-        "objects",
-        "owner",
-        "plan",
-        "python",
-        "received",
-        "requests",
-        "sent",
-        "shared",
-        "site",
-        "slowest",
-        "to",
-        "traces",
-        "under_way",
-    )
-
-    def __init__(self, owner: Profiler, number: int, site: Site, name: str, call: bytes, context: int) -> None:
-        self.owner = owner
-        self.number, self.site, self.name, self.call, self.context = number, site, name, call, context
-        self.calls = self.later = self.requests = self.failed = self.sent = self.received = self.objects = 0
-        self.blocking = self.under_way = self.awaited = self.python = self.before = self.lost = 0.0
-        self.slowest = 0.0, 0, 0.0
-        self.histogram = [0] * BUCKETS
-        self.traces: dict[int, list[Event]] = {}
-        self.ends = ends_of(call)
-        self.to: list[int] | None = None
-        self.plan: Any = None
-        self.missed: tuple[int, ...] = ()
-        self.shared = False
 
 
 class Profiler(Recorder):
@@ -139,7 +63,6 @@ class Profiler(Recorder):
         # Tally, number, another number, begin, end; of a message received also its source and tag.
         self.moments: list[tuple[int, int, int, float, float, *tuple[int, ...]]] = []
         self.stride = 1
-        self._limit = WORD // self.stride  # see `is_kept`
         self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
         self.start, self.end = clock(), 0.0
         self.thread = get_native_id()
@@ -151,7 +74,7 @@ class Profiler(Recorder):
         self._of: dict[tuple[Site, bytes, int], Tally] = {}
         self._variants: Counter[tuple[Site, bytes]] = Counter()  # tallies of a collective at a call site …
         self._shared: dict[tuple[Site, bytes], Tally] = {}  # … and the one of all others there
-        self._crowd = COMMUNICATORS  # of `members`, at which those that no tally needs are left out
+        self._crowd = COMMUNICATORS  # `members` of so many communicators are reduced to the ones that tallies need
         self._calls: dict[tuple[Site, bytes], tuple[str, Site]] = {}
         self._channels: dict[tuple[int, str, int, int], list[int]] = {}
         self._left = self.start  # when the program has left the last call
@@ -210,7 +133,7 @@ class Profiler(Recorder):
         elif tally.shared:
             if op.met is not None:
                 _next(self._channel(op.context, "from", *op.met))
-        elif number and (self.stride == 1 or number // STAGES * SPREAD % WORD < self._limit):  # as `is_kept`
+        elif number and (self.stride == 1 or is_kept(number // STAGES, self.stride)):
             self.moments.append((tally.number, number, 0, began, now))
             if len(self.moments) > self._room:
                 self._thin_out()
@@ -433,7 +356,6 @@ class Profiler(Recorder):
     def _thin_out(self) -> None:
         """Make room: keep the moments of half of the calls that have some."""
         self.stride *= 2
-        self._limit = WORD // self.stride
         self.moments = [each for each in self.moments if self._stays(each)]
 
     def _stays(self, moment: tuple[Any, ...]) -> bool:
@@ -463,7 +385,7 @@ def is_kept(number: int, stride: int) -> bool:
     >>> [number for number in range(1, 30) if is_kept(number, 4)]
     [2, 5, 10, 13, 18, 23, 26]
     """
-    return number * SPREAD % WORD < WORD // stride
+    return number * SPREAD % WORD * stride < WORD
 
 
 def _next(count: list[int] | None) -> int:
@@ -476,18 +398,6 @@ def _next(count: list[int] | None) -> int:
 
 def _is_due(calls: int) -> bool:
     return calls < FIRST or calls % EVERY == 0
-
-
-def ends_of(call: bytes) -> tuple[str, str, str] | None:
-    """Return destination, source and tag of a message between two ranks of the job; None of other operations.
-
-    Each is "" where there is none; the source may be "any", and "" also stands for any tag.
-    """
-    shape = CALL.unpack(call)[4].rstrip(b"\0").decode() if len(call) == CALL.size else ""
-    if not shape.startswith("(") or "tag" not in shape:
-        return None
-    facts = dict(fact.split(" ", 1) for fact in shape[1:-1].split(", "))
-    return facts.get("to", ""), facts.get("from", ""), facts.get("tag", "")
 
 
 def _outermost() -> tuple[str, Site | None]:

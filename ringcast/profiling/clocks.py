@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from ringcast.profiling.lateness import FROM_LOWER, MESSAGES, Call, Moment, waits
+from ringcast.engine.profiler import MESSAGES
+from ringcast.profiling.lateness import FROM_LOWER, Call, Moment, waits
 
 APART = 1e-3  # seconds by which bounds contradict each other, from which it is worth a word
 

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-from ringcast.engine.profiler import is_kept
+from ringcast.engine.profiler import MESSAGES, is_kept
 from ringcast.wire.header import STAGES, call_of
 
 FROM_ROOT = frozenset({"bcast", "bcast_into", "scatter", "scatterv"})
 TO_ROOT = frozenset({"reduce", "gather", "gatherv"})
 FROM_LOWER = frozenset({"scan", "exscan"})
-MESSAGES = frozenset({"send", "recv", "sendrecv", "probe"})
 OF_NEIGHBORS = "neighbor_"  # begins names of collectives; only the ranks themselves know their neighbours
 
 

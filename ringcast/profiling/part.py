@@ -23,8 +23,9 @@ from ringcast.algorithms.params import Params
 from ringcast.analysis.rounds import messages
 from ringcast.collectives.stage import StagePlan
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.profiler import Profiler, Tally
+from ringcast.engine.profiler import Profiler
 from ringcast.engine.slot_sizes import slot_sizes
+from ringcast.engine.tally import Tally
 from ringcast.monitoring.trace import to_json
 from ringcast.procs.portable import bound, processors, starved
 from ringcast.protocol.compiled import build

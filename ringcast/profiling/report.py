@@ -15,12 +15,12 @@ from statistics import median
 from typing import Any
 
 from ringcast._util.rank_words import ranks_in_words
-from ringcast.engine.profiler import is_kept
+from ringcast.engine.profiler import MESSAGES, is_kept
 from ringcast.monitoring.trace import from_json, messages, rounds, shifted, totals
 from ringcast.profiling.advice import advice
 from ringcast.profiling.busy import Busy
 from ringcast.profiling.clocks import compared
-from ringcast.profiling.lateness import MESSAGES, Call, Wait, calls_of, late, matched, waits
+from ringcast.profiling.lateness import Call, Wait, calls_of, late, matched, waits
 from ringcast.profiling.typical import median_time
 from ringcast.profiling.words import seconds as words
 from ringcast.profiling.words import summary
@@ -67,7 +67,7 @@ class _Site:
         self.sampled = 0
         self.blamed: Counter[int] = Counter()  # in how many calls a rank was the last
         self.cost: defaultdict[int, float] = defaultdict(float)  # for how long others have waited for it
-        self.waited = 0.0  # for how long ranks have waited for late ones, also for those that were kept by others
+        self.waited = 0.0  # for how long ranks have waited for late ones, whether these were to blame or not
         self.needed: Counter[int] = Counter()  # of messages: how many were received from a rank, or sent to it
         self.awaits: set[Key] = set()  # where late ranks make the call, or send what is received here
         self.moving = self.combining = self.observed = 0.0  # of the time of observed calls

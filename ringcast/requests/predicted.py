@@ -179,7 +179,7 @@ class PredictedMessages(Calls):
         """Take note, for a profiler, of the message that an operation has received."""
         op.met = source, _tag_of(message, tag)
         if value.known is None:
-            collectives.stage.takes_object(self._group, "recv", op)
+            collectives.stage.note_object(self._group, op)
 
     def _settled(
         self, op: Operation, loan: Loan, name: str, site: Site, result: Callable[[], Any] = lambda: None

@@ -16,7 +16,7 @@ from ringcast.protocol.operations import Operation
 from ringcast.wire.call import Call
 from ringcast.wire.flight import FILE, KEPT, PAYLOAD_AT, decode, image_size, rank_snapshot
 from ringcast.wire.header import STAGES
-from support.jobs import Job
+from support.jobs import KINDS, Job
 
 
 def begin(recorder: Recorder, number: int, collective: str = "allreduce") -> Operation:
@@ -81,6 +81,27 @@ def test_the_bytes_of_a_broadcast_are_counted_once_where_they_are_sent(kind: str
         job.ask(work)
         sent = [endpoint.recorder.payload[-2] for endpoint in job.endpoints]
         assert 0 <= sum(sent) - 2 * 8 * count < 1000  # the receivers are told of the array first
+    finally:
+        job.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_all_bytes_that_are_sent_are_received(kind: str, p: int) -> None:
+    """Small ones and large ones, in collectives and as messages, of arrays and objects."""
+
+    def work(comm: Communicator) -> None:
+        for count in (0, 1, 1000, 300_000):
+            comm.allreduce(np.ones(count))
+            comm.bcast(np.ones(count) if comm.rank == p - 1 else None, p - 1)
+            comm.sendrecv([1.0] * count, (comm.rank + 1) % p, (comm.rank - 1) % p)
+
+    job = Job(kind, p)
+    try:
+        job.ask(work)
+        sent, received = (sum(end.recorder.payload[i] for end in job.endpoints) for i in (-2, -1))
+        assert sent == received
+        assert (sent > 0) == (p > 1)
     finally:
         job.close()
 

@@ -63,7 +63,7 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture
 def slow_host(links: Fleet) -> Iterator[Fleet]:
-    """Four hosts, of which h2 has a slow link."""
+    """Four hosts; the link of h2 is slow."""
     set_rate(links.bed, 2, SLOW)
     yield links
     set_rate(links.bed, 2, RATE)
@@ -71,7 +71,7 @@ def slow_host(links: Fleet) -> Iterator[Fleet]:
 
 @pytest.fixture
 def slow_link(links: Fleet) -> Iterator[Fleet]:
-    """Four hosts, of which h1 is slow in what it sends to h2."""
+    """Four hosts; messages from h1 to h2 are slow."""
     slow_way(links.bed, 1, 2, SLOW, RATE)
     yield links
     set_rate(links.bed, 1, RATE)
@@ -100,7 +100,7 @@ def advice(
 
 @pytest.mark.parametrize("call", ["allreduce", "alltoall", "bcast"])
 def test_a_host_with_a_slow_link_is_named_alone(call: str, slow_host: Fleet) -> None:
-    """Its ranks, and those that send to it, are late in each call, and that is not the fault of their program."""
+    """The slow link makes ranks late in each call; their program is not to blame."""
     found = advice(slow_host, MOVES, call, "100000")
     assert [*found] == ["slow host"]
     assert found["slow host"]["text"].startswith("Bytes to and from host h2 move at ")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ringcast.collectives.point_to_point import begin
-from ringcast.collectives.stage import Group, pickled, takes_object
+from ringcast.collectives.stage import Group, note_object, pickled
 from ringcast.engine.endpoint import Exchange
 from ringcast.engine.execute import Steps
 from ringcast.mpi.base.contexts import Peers
@@ -58,7 +58,7 @@ class Objects:
         """Return the object; None if nothing was sent."""
         if not self.incoming.count:
             return Outcome(None)
-        takes_object(peers.group, "recv")
+        note_object(peers.group)
         outcome = Outcome.of(lambda: pickling.pickle.loads(self.incoming.data))
         if outcome.error is not None:
             outcome.error.add_note(f"It arose from {_named(peers, self.incoming)}. Receive the data of Send by Recv.")

@@ -119,9 +119,10 @@ def _slow_host(rates: Mapping[tuple[str, str], float]) -> tuple[str, float, floa
 def _slow_pair(
     rates: Mapping[tuple[str, str], float], best: Mapping[tuple[str, str], float]
 ) -> tuple[tuple[str, str], float, float] | None:
-    """Return the link of which no message is as fast as half of the slowest other link, and the rates of both.
+    """Return the slow link, if there is one, its rate, and the median rate of the other links.
 
-    Its median alone does not tell: of a link few messages are observed, and any rank may be without a processor.
+    A link is slow if its fastest message has less than half of the rate of the slowest other link. Its median rate is
+    not enough: few messages of a link are observed, and a rank may have been without a processor.
     """
     slowest = min(best, key=lambda ends: best[ends])
     others = [rate for ends, rate in rates.items() if ends != slowest]

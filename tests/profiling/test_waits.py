@@ -1,0 +1,194 @@
+"""Waits of real ranks: for whom a rank waits, in calls, for messages and for requests, and who is to blame."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ringcast
+from ringcast.communicator import Communicator
+from ringcast.errors import RunFailed
+from ringcast.profiling.files import read
+from support.profiled_runs import profiled, site
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_the_time_of_the_program_belongs_to_the_call_after_it(backend: str, tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        for _ in range(3):
+            comm.allreduce(np.ones(3))
+            time.sleep(0.05)
+            comm.barrier()
+            request = comm.ibarrier()
+            time.sleep(0.05 * comm.rank)
+            request.wait()
+
+    report = profiled(work, 2, tmp_path, backend)
+    for rank in range(2):
+        before = {one["name"]: dict(one["before"])[rank] for one in report["sites"]}
+        assert before["barrier"] >= 0.15
+        assert before["allreduce"] >= 0.1 * rank  # beside the request, and so the call after it is late
+        assert 0.15 + 0.1 * rank <= sum(before.values()) <= report["ranks"][rank]["program"] - 0.05 * rank
+
+
+def test_a_wait_that_failed_is_no_lateness_of_the_calls_before(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        for i in range(20):
+            if comm.rank == 1 and i == 19:
+                over.wait()
+                return
+            try:
+                comm.recv(1, timeout=0.5) if comm.rank == 0 else comm.send(i, 0)
+            except ringcast.CollectiveTimeout:
+                over.set()
+                raise
+
+    over = threading.Event()
+    with pytest.raises(RunFailed):
+        ringcast.run(work, 2, backend="threads", profile=tmp_path / "p.json")
+    found = site(read(tmp_path / "p.json"), "recv")
+    assert found["lost"] >= 0.5
+    assert sum(seconds for *_, seconds in found["blame"]) <= found["late"] - found["lost"] + 1e-9
+
+
+def test_the_time_of_a_failed_call_is_a_wait_for_the_rank_that_did_not_come(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def work(comm: Communicator) -> None:
+        comm.barrier()
+        if comm.rank == 1:
+            over.wait()
+            return
+        try:
+            comm.recv(1, timeout=0.3)
+        finally:
+            over.set()
+
+    with pytest.raises(RunFailed):
+        ringcast.run(work, 2, backend="threads", profile=str(tmp_path / "p.json"))
+    report = read(tmp_path / "p.json")
+    assert (site(report, "recv")["failed"], site(report, "recv")["missed"]) == (1, [1])
+    assert report["ranks"][0]["late"] >= 0.3
+    assert report["ranks"][0]["python"] < 0.1 * report["ranks"][0]["late"]
+    assert "The job failed while ranks waited for rank 1 in recv at test_waits.py" in report["summary"]
+
+
+def test_the_beginning_of_a_request_is_none_of_the_program(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        from ringcast import MPI
+
+        for _ in range(300):
+            comm.iallreduce(np.ones(3)).wait()
+
+        for _ in range(300):
+            MPI.COMM_WORLD.Iallreduce(MPI.IN_PLACE, np.ones(3)).Wait()
+
+    report = profiled(work, 1, tmp_path, "processes")
+    for name in ("iallreduce", "Iallreduce"):
+        found = site(report, name)
+        assert found["python"] > 0
+        assert found["python"] == pytest.approx(found["time"], rel=0.5)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_message_is_awaited_from_the_rank_that_sends_it(backend: str, tmp_path: Path) -> None:
+    """Rank 2 of the job is late; in the communicator it has another rank."""
+
+    def work(comm: Communicator) -> None:
+        turned = comm.split(0, key=-comm.rank)
+        for _ in range(3):
+            comm.barrier()
+            if comm.rank == 2:
+                time.sleep(0.05)
+                turned.send(np.ones(3), 2, tag=5)
+            elif comm.rank == 0:
+                turned.recv(tag=5)
+            comm.barrier()
+            if comm.rank == 2:
+                time.sleep(0.05)
+            turned.sendrecv(comm.rank, (turned.rank + 1) % 3, (turned.rank - 1) % 3)
+
+    report = profiled(work, 3, tmp_path, backend)
+    for name in "recv", "sendrecv":
+        rank, _, seconds = site(report, name)["blame"][0]
+        assert rank == 2
+        assert 0.05 < seconds <= site(report, name)["time"]
+
+
+def test_a_message_of_mpi_is_awaited_from_the_rank_that_sends_it(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        from ringcast import MPI
+
+        world = MPI.COMM_WORLD
+        turned, status = world.Split(0, -world.rank), MPI.Status()
+        for tag in range(3):
+            world.Barrier()
+            if world.rank == 2:
+                time.sleep(0.05)
+                turned.Send(np.ones(3), 2, tag)
+            elif world.rank == 0:
+                turned.Recv(np.ones(3), MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+                assert (status.source, status.tag) == (0, tag)
+            world.Barrier()
+            if world.rank == 2:
+                time.sleep(0.05)
+            turned.sendrecv(1, (turned.rank + 1) % 3, 4, source=(turned.rank - 1) % 3, recvtag=4)
+
+    report = profiled(work, 3, tmp_path, "processes")
+    for name in "Recv", "sendrecv":
+        rank, _, seconds = site(report, name)["blame"][0]
+        assert rank == 2
+        assert 0.05 < seconds <= site(report, name)["time"]
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_a_rank_that_is_kept_by_another_one_is_not_to_blame(size: int, tmp_path: Path) -> None:
+    """The last rank is slow; rank 0 hands out work when it has its result, so that others wait for rank 0."""
+
+    def work(comm: Communicator) -> None:
+        last = comm.size - 1
+        for _ in range(10):
+            if comm.rank == 0:
+                for other in range(1, comm.size):
+                    comm.recv(other)
+                for other in range(1, comm.size):
+                    comm.send(1, other)
+            else:
+                time.sleep(0.03 * (comm.rank == last))
+                comm.send(comm.rank, 0)
+                comm.recv(0)
+
+    report = profiled(work, size, tmp_path, "threads")
+    blamed = {rank["rank"]: rank["blamed"] for rank in report["ranks"]}
+    assert blamed[size - 1] >= 0.25
+    assert sum(blamed.values()) - blamed[size - 1] < 0.1
+    assert report["summary"].count(f"Rank {size - 1} is late for ") == 1
+    assert {one["rank"] for one in report["advice"] if one["rule"] == "imbalance"} == {size - 1}
+
+
+@pytest.mark.parametrize("count", [1, 500_000])
+@pytest.mark.parametrize("call", ["irecv", "iallreduce"])
+def test_a_wait_for_a_request_is_no_python(call: str, count: int, tmp_path: Path) -> None:
+    """Rank 1 is late; rank 0 waits for it, by prediction or in the engine."""
+
+    def work(comm: Communicator) -> None:
+        for _ in range(20):
+            if comm.rank == 1:
+                time.sleep(0.01)
+            if call == "iallreduce":
+                comm.iallreduce(np.ones(count)).wait()
+            elif comm.rank == 1:
+                comm.send(np.ones(count), 0)
+            else:
+                comm.irecv(1).wait()
+
+    report = profiled(work, 2, tmp_path, "processes")
+    mine, whole = report["ranks"][0], 20 * 0.01
+    assert mine["late"] + mine["awaited"] >= 0.8 * whole
+    assert mine["late"] >= 0.5 * whole
+    assert mine["python"] <= 0.3 * mine["span"]
+    assert report["ranks"][1]["blamed"] >= 0.5 * whole
