@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -282,6 +283,20 @@ def test_an_interrupted_run_has_a_profile(tmp_path: Path) -> None:
     report = read(tmp_path / "p.json")
     assert "KeyboardInterrupt" in report["failure"]
     assert site(report, "barrier")["calls"] == 1
+
+
+def test_a_part_stays_as_it_is_while_its_rank_goes_on(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        group = group_of(comm)
+        comm.allreduce(np.ones(3))
+        part = parts.part_of(group.endpoint, group.endpoint.profiler, group.network)
+        text = json.dumps(part)
+        for _ in range(3):
+            comm.allreduce(np.ones(3))
+            comm.sendrecv(1, dest=1 - comm.rank, source=1 - comm.rank)
+        assert json.dumps(part) == text
+
+    profiled(work, 2, tmp_path)
 
 
 def test_the_thread_of_a_rank_is_profiled(tmp_path: Path) -> None:
