@@ -71,13 +71,18 @@ class Again:
         endpoint = group.endpoint
         if group.observe or group.on_stage or endpoint.predicted or (lanes := direct.free_lanes(endpoint)) is None:
             return None
-        if (profiler := endpoint.profiler) is not None and profiler.observes(site, stage, group.context):
+        profiler, tally = endpoint.profiler, None
+        if profiler is not None and (tally := profiler.known(site, stage, group.context)) is None:
             return None
         op = endpoint.protocol.next_call(
             lanes, group.context, stage.call, site, granted=stage.granted, align=self._align, after=after
         )
-        if op is not None:
+        if op is None:
+            return None
+        if profiler is None:
             endpoint.recorder.begin(op, stage.record)
+        else:
+            profiler.begin(op, stage.record, tally)
         return op
 
     def _over(self, op: Operation) -> None:

@@ -24,7 +24,7 @@ from ringcast.events import Event, Observer
 from ringcast.procs.portable import starved
 from ringcast.protocol.operations import Operation
 from ringcast.wire.call import NOWHERE, Site
-from ringcast.wire.flight import CALL
+from ringcast.wire.flight import CALL, DONE, END, STATE_AT
 from ringcast.wire.header import STAGES, call_of
 
 MOMENTS = 1 << 18  # that all ranks together keep
@@ -36,6 +36,7 @@ ENDS = 4  # of messages between two ranks: a 4th of the rank's tallies, as a ran
 COMMUNICATORS = 256  # without a call so far, whose members are kept
 CHANNELS = 4096  # pairs of a rank and a tag whose messages are counted
 WORD = 1 << 32
+MASK = WORD - 1
 SPREAD = 2654435769  # WORD divided by the golden ratio: its multiples lie evenly among all words
 FIRST, EVERY = 3, 256  # of a call with large messages: the first calls are observed, and then every 256th
 ROUNDS = 512  # of a call that is observed, at most
@@ -45,9 +46,11 @@ STARTS = frozenset({"start", "Start", "Startall"})
 WAITS = frozenset(
     {"wait", "wait_all", "wait_any", "wait_some", "test", "Wait", "Waitall", "Waitany", "Waitsome", "Test"}
 )
+_OTHERS: tuple[Site, bytes] = NOWHERE, b""  # all places without a tally of their own
 _NO_NAMES = b"", b"", b"", b"", -1, 1  # of the arguments of calls that share a tally
 _MESSAGES = frozenset(name.encode().ljust(32, b"\0") for name in MESSAGES)
-_begin, _done = Recorder.begin, Recorder.done  # faster than by super
+_begin = Recorder.begin  # faster than by super
+_end = END.pack_into
 _HOME = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
@@ -63,6 +66,7 @@ class Profiler(Recorder):
         # Tally, number, another number, begin, end; of a message received also its source and tag.
         self.moments: list[tuple[int, int, int, float, float, *tuple[int, ...]]] = []
         self.stride = 1
+        self._limit = WORD  # the hashes of calls that are kept lie below it: see `is_kept`
         self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
         self.start, self.end = clock(), 0.0
         self.thread = get_native_id()
@@ -88,9 +92,10 @@ class Profiler(Recorder):
         self._at_end: list[int] = []  # the payload, whose memory is released then
         self._save, self._due = save, self.start  # the first time after the first call
 
-    def begin(self, op: Operation, call: bytes) -> None:
+    def begin(self, op: Operation, call: bytes, known: Tally | None = None) -> None:
+        """Begin an operation as the recorder does; `known` is its tally, if the caller has it."""
         _begin(self, op, call)
-        tally = self._of.get((op.site, call, op.context))
+        tally = known or self._of.get((op.site, call, op.context))
         if tally is None:
             if op.site is NOWHERE:  # ringcast's own, as between the runs of a cluster
                 op.tally = None
@@ -99,14 +104,15 @@ class Profiler(Recorder):
         op.tally = self._tally = tally
 
     def done(self, op: Operation) -> float:
-        now, began, tally, number, payload = _done(self, op), op.began, op.tally, op.number, self.payload
+        rounds, now = op.rounds or 0, self._clock()
+        _end(self._memory, op.record + STATE_AT, DONE, rounds, rounds, now)  # as the recorder, without a call of that
+        began, tally, number, payload = op.began, op.tally, op.number, self.payload
         sent, received = payload[-2], payload[-1]
         if tally is None or tally.owner is not self or began == inf:  # begun before the profile, or counted already
             self._sent, self._received = sent, received
             return now
         op.began = inf
         seconds = now - began
-        tally.calls += 1
         if number % STAGES:
             tally.later += 1
         if sent != self._sent:
@@ -133,7 +139,7 @@ class Profiler(Recorder):
         elif tally.shared:
             if op.met is not None:
                 _next(self._channel(op.context, "from", *op.met))
-        elif number and (self.stride == 1 or is_kept(number // STAGES, self.stride)):
+        elif number and number // STAGES * SPREAD & MASK < self._limit:
             self.moments.append((tally.number, number, 0, began, now))
             if len(self.moments) > self._room:
                 self._thin_out()
@@ -273,12 +279,12 @@ class Profiler(Recorder):
             return None
         return _Rounds(op.tally.traces, op.number)
 
-    def observes(self, site: Site, stage: Any, context: int) -> bool:
-        """Return whether the plan of the next call of a site, or its rounds, would be kept."""
-        tally = self._of.get((site, stage.record, context))
-        if tally is None:
-            return site is not NOWHERE and not self._is_full(site, stage.record[:32])
-        return tally.plan is None or (stage.granted and _is_due(tally.calls))
+    def known(self, site: Site, stage: Any, context: int) -> Tally | None:
+        """Return the tally of the next call of a site; None if the profiler needs to see the call's plan or rounds."""
+        tally = self._of.get((site, stage.record, context)) or self._shared_by(site, stage.record[:32])
+        if tally is None or (not tally.shared and (tally.plan is None or (stage.granted and _is_due(tally.calls)))):
+            return None
+        return tally
 
     def _new(self, site: Site, call: bytes, context: int) -> Tally:
         """Return a tally of these calls alone, or the one that they share with others."""
@@ -297,18 +303,22 @@ class Profiler(Recorder):
 
     def _sharing(self, site: Site, call: bytes, context: int) -> Tally:
         """Return the tally of further calls of this place, or if there are too many tallies, of all further ones."""
-        line, others = (site, call[:32]), (NOWHERE, b"")
-        tally = self._shared.get(line) or self._shared.get(others)
+        tally = self._shared_by(site, call[:32])
         if tally is None and len(self.tallies) < self._most:
-            self._shared[line] = tally = self._add(site, CALL.pack(call[:32], *_NO_NAMES), context)
+            tally = self._add(site, CALL.pack(call[:32], *_NO_NAMES), context)
+            self._shared[site, call[:32]] = tally
         elif tally is None:
-            self._calls[others] = "", NOWHERE
-            self._shared[others] = tally = self._add(*others, 0)
+            self._calls[_OTHERS] = "", NOWHERE
+            self._shared[_OTHERS] = tally = self._add(*_OTHERS, 0)
         tally.shared = True
         ends = ends_of(call) if call[:32] in _MESSAGES else None
         if ends is not None and ends[0]:  # the other end counts it too
             _next(self._channel(context, "to", int(ends[0]), int(ends[2])))
         return tally
+
+    def _shared_by(self, site: Site, collective: bytes) -> Tally | None:
+        """Return the tally that calls of a place share, if there is one, or calls of all places."""
+        return self._shared.get((site, collective)) or self._shared.get(_OTHERS)
 
     def _add(self, site: Site, call: bytes, context: int) -> Tally:
         name, place = self._call_of_program(site, call[:32])
@@ -356,6 +366,7 @@ class Profiler(Recorder):
     def _thin_out(self) -> None:
         """Make room: keep the moments of half of the calls that have some."""
         self.stride *= 2
+        self._limit = WORD // self.stride
         self.moments = [each for each in self.moments if self._stays(each)]
 
     def _stays(self, moment: tuple[Any, ...]) -> bool:

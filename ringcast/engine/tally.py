@@ -20,8 +20,7 @@ class Tally:
         name: of the function or method that the program calls there.
         call: the arguments, as `recorder.encoded` makes them.
         context: the communicator's number.
-        calls: how many operations have ended …
-        later: … and how many of them were not the first stage of their call.
+        later: how many operations were not the first stage of their call.
         blocking: time of operations in calls that block.
         under_way: time of operations of requests, from their beginning to their end.
         awaited: of this, the time in which the program waited for them.
@@ -48,7 +47,6 @@ class Tally:
         "before",
         "blocking",
         "call",
-        "calls",
         "context",
         "ends",
         "failed",
@@ -76,7 +74,7 @@ class Tally:
     def __init__(self, owner: object, number: int, site: Site, name: str, call: bytes, context: int) -> None:
         self.owner = owner
         self.number, self.site, self.name, self.call, self.context = number, site, name, call, context
-        self.calls = self.later = self.requests = self.failed = self.sent = self.received = self.objects = 0
+        self.later = self.requests = self.failed = self.sent = self.received = self.objects = 0
         self.blocking = self.under_way = self.awaited = self.python = self.before = self.lost = 0.0
         self.slowest = 0.0, 0, 0.0
         self.histogram = [0] * BUCKETS
@@ -86,6 +84,11 @@ class Tally:
         self.plan: Any = None
         self.missed: tuple[int, ...] = ()
         self.shared = False
+
+    @property
+    def calls(self) -> int:
+        """How many operations have ended."""
+        return sum(self.histogram)
 
 
 def ends_of(call: bytes) -> tuple[str, str, str] | None:

@@ -26,7 +26,7 @@ import numpy as np, ringcast
 comm = ringcast.init()
 for _ in range(20):
     if comm.rank == int(sys.argv[1]):
-        time.sleep(0.01)
+        time.sleep(float(sys.argv[2]))
     comm.allreduce(np.ones(10))
 """
 KILLED = """
@@ -45,7 +45,7 @@ comm = ringcast.init()
 for _ in range(20):
     comm.barrier()  # else messages that wait make up for the sleep of a rank that is slow to start
     if comm.rank == 0:
-        time.sleep(0.05)
+        time.sleep(float(sys.argv[2]))
         comm.bcast(np.ones(10)) if sys.argv[1] == "bcast" else comm.send(1, 1)
     else:
         comm.bcast(None) if sys.argv[1] == "bcast" else comm.recv(0)
@@ -86,7 +86,7 @@ def profile(folder: Path) -> Any:
 @pytest.mark.parametrize("rank", [0, 2])
 def test_the_rank_and_the_line_to_blame_are_named(tmp_path: Path, rank: int) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    done = launch(tmp_path, "-n", "3", "--profile", "p.json", "slow.py", str(rank))
+    done = launch(tmp_path, "-n", "3", "--profile", "p.json", "slow.py", str(rank), str(patience(0.01)))
     assert done.returncode == 0, done.stderr
     said = rf"^ringcast-launch: the profile is in .*/p\.json: .*\bRank {rank} is late in "
     assert re.search(said, done.stderr, re.MULTILINE)
@@ -97,7 +97,7 @@ def test_the_rank_and_the_line_to_blame_are_named(tmp_path: Path, rank: int) -> 
 @pytest.mark.parametrize("call", ["bcast", "recv"])
 def test_a_rank_is_to_blame_for_what_it_does_before_another_line(tmp_path: Path, call: str) -> None:
     (tmp_path / "apart.py").write_text(APART)
-    done = launch(tmp_path, "-n", "2", "--profile", "p.json", "apart.py", call)
+    done = launch(tmp_path, "-n", "2", "--profile", "p.json", "apart.py", call, str(patience(0.05)))
     assert done.returncode == 0, done.stderr
     found = [one["text"] for one in profile(tmp_path)["advice"] if one["rule"] == "imbalance"]
     often = {"bcast": r"in \d+ of 20 calls of bcast", "recv": r"for \d+ of its 20 messages of recv"}[call]
@@ -106,7 +106,7 @@ def test_a_rank_is_to_blame_for_what_it_does_before_another_line(tmp_path: Path,
 
 def test_a_profile_on_the_terminal_is_a_table(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    done = launch(tmp_path, "-n", "2", "--profile", "-", "slow.py", "1")
+    done = launch(tmp_path, "-n", "2", "--profile", "-", "slow.py", "1", str(patience(0.01)))
     assert done.returncode == 0
     assert "allreduce at slow.py:8" in done.stderr
     assert os.listdir(tmp_path) == ["slow.py"]

@@ -13,6 +13,7 @@ import ringcast
 from ringcast.communicator import Communicator
 from ringcast.errors import RunFailed
 from ringcast.profiling.files import read
+from support.patience import patience
 from support.profiled_runs import profiled, site
 
 
@@ -97,29 +98,32 @@ def test_the_beginning_of_a_request_is_none_of_the_program(tmp_path: Path) -> No
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_a_message_is_awaited_from_the_rank_that_sends_it(backend: str, tmp_path: Path) -> None:
     """Rank 2 of the job is late; in the communicator it has another rank."""
+    pause = patience(0.05)
 
     def work(comm: Communicator) -> None:
         turned = comm.split(0, key=-comm.rank)
         for _ in range(3):
             comm.barrier()
             if comm.rank == 2:
-                time.sleep(0.05)
+                time.sleep(pause)
                 turned.send(np.ones(3), 2, tag=5)
             elif comm.rank == 0:
                 turned.recv(tag=5)
             comm.barrier()
             if comm.rank == 2:
-                time.sleep(0.05)
+                time.sleep(pause)
             turned.sendrecv(comm.rank, (turned.rank + 1) % 3, (turned.rank - 1) % 3)
 
     report = profiled(work, 3, tmp_path, backend)
     for name in "recv", "sendrecv":
         rank, _, seconds = site(report, name)["blame"][0]
         assert rank == 2
-        assert 0.05 < seconds <= site(report, name)["time"]
+        assert pause < seconds <= site(report, name)["time"]
 
 
 def test_a_message_of_mpi_is_awaited_from_the_rank_that_sends_it(tmp_path: Path) -> None:
+    pause = patience(0.05)
+
     def work(comm: Communicator) -> None:
         from ringcast import MPI
 
@@ -128,26 +132,27 @@ def test_a_message_of_mpi_is_awaited_from_the_rank_that_sends_it(tmp_path: Path)
         for tag in range(3):
             world.Barrier()
             if world.rank == 2:
-                time.sleep(0.05)
+                time.sleep(pause)
                 turned.Send(np.ones(3), 2, tag)
             elif world.rank == 0:
                 turned.Recv(np.ones(3), MPI.ANY_SOURCE, MPI.ANY_TAG, status)
                 assert (status.source, status.tag) == (0, tag)
             world.Barrier()
             if world.rank == 2:
-                time.sleep(0.05)
+                time.sleep(pause)
             turned.sendrecv(1, (turned.rank + 1) % 3, 4, source=(turned.rank - 1) % 3, recvtag=4)
 
     report = profiled(work, 3, tmp_path, "processes")
     for name in "Recv", "sendrecv":
         rank, _, seconds = site(report, name)["blame"][0]
         assert rank == 2
-        assert 0.05 < seconds <= site(report, name)["time"]
+        assert pause < seconds <= site(report, name)["time"]
 
 
 @pytest.mark.parametrize("size", [3, 4])
 def test_a_rank_that_is_kept_by_another_one_is_not_to_blame(size: int, tmp_path: Path) -> None:
     """The last rank is slow; rank 0 hands out work when it has its result, so that others wait for rank 0."""
+    pause = patience(0.03)
 
     def work(comm: Communicator) -> None:
         last = comm.size - 1
@@ -158,14 +163,14 @@ def test_a_rank_that_is_kept_by_another_one_is_not_to_blame(size: int, tmp_path:
                 for other in range(1, comm.size):
                     comm.send(1, other)
             else:
-                time.sleep(0.03 * (comm.rank == last))
+                time.sleep(pause * (comm.rank == last))
                 comm.send(comm.rank, 0)
                 comm.recv(0)
 
     report = profiled(work, size, tmp_path, "threads")
     blamed = {rank["rank"]: rank["blamed"] for rank in report["ranks"]}
-    assert blamed[size - 1] >= 0.25
-    assert sum(blamed.values()) - blamed[size - 1] < 0.1
+    assert blamed[size - 1] >= 8 * pause
+    assert sum(blamed.values()) - blamed[size - 1] < 3 * pause
     assert report["summary"].count(f"Rank {size - 1} is late for ") == 1
     assert {one["rank"] for one in report["advice"] if one["rule"] == "imbalance"} == {size - 1}
 
@@ -174,21 +179,27 @@ def test_a_rank_that_is_kept_by_another_one_is_not_to_blame(size: int, tmp_path:
 @pytest.mark.parametrize("call", ["irecv", "iallreduce"])
 def test_a_wait_for_a_request_is_no_python(call: str, count: int, tmp_path: Path) -> None:
     """Rank 1 is late; rank 0 waits for it, by prediction or in the engine."""
+    pause = patience(0.01)
 
     def work(comm: Communicator) -> None:
+        data, waited = np.ones(count), 0.0
         for _ in range(20):
             if comm.rank == 1:
-                time.sleep(0.01)
+                time.sleep(pause)
+            began = time.monotonic()
             if call == "iallreduce":
-                comm.iallreduce(np.ones(count)).wait()
+                comm.iallreduce(data).wait()
             elif comm.rank == 1:
-                comm.send(np.ones(count), 0)
+                comm.send(data, 0)
             else:
                 comm.irecv(1).wait()
+            waited += time.monotonic() - began
+        if comm.rank == 0:
+            (tmp_path / "waited").write_text(str(waited))
 
     report = profiled(work, 2, tmp_path, "processes")
-    mine, whole = report["ranks"][0], 20 * 0.01
-    assert mine["late"] + mine["awaited"] >= 0.8 * whole
-    assert mine["late"] >= 0.5 * whole
+    mine, waited = report["ranks"][0], float((tmp_path / "waited").read_text())
+    assert mine["late"] + mine["awaited"] >= 0.8 * waited
+    assert mine["late"] >= 0.5 * min(waited, 20 * pause)
     assert mine["python"] <= 0.3 * mine["span"]
-    assert report["ranks"][1]["blamed"] >= 0.5 * whole
+    assert report["ranks"][1]["blamed"] >= 0.5 * min(waited, 20 * pause)
