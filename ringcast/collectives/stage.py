@@ -325,7 +325,7 @@ def run_schedule(
     slots = memory(schedule)
     observe = group.observe
     if (profiler := endpoint.profiler) is not None:
-        profiler.plans(op, stage, group.members)
+        profiler.plans(op, stage, group.members, todo)
         observe = observe or (profiler.observer(op) if stage.granted else None)
     end: direct.End | None = direct.START
     if observe is None and not schedule.concurrent and (programs := direct.predictable(endpoint, op)):

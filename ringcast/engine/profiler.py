@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from threading import get_native_id
 from typing import Any
@@ -23,6 +23,7 @@ from ringcast.engine.tally import Tally, ends_of
 from ringcast.events import Event, Observer
 from ringcast.procs.portable import starved
 from ringcast.protocol.operations import Operation
+from ringcast.schedules.schedule import Step
 from ringcast.wire.call import NOWHERE, Site
 from ringcast.wire.flight import CALL, DONE, END, STATE_AT
 from ringcast.wire.header import STAGES, call_of
@@ -65,6 +66,7 @@ class Profiler(Recorder):
         self.tallies: list[Tally] = []
         # Tally, number, another number, begin, end; of a message received also its source and tag.
         self.moments: list[tuple[int, int, int, float, float, *tuple[int, ...]]] = []
+        self.waited: list[tuple[float, float]] = []  # begin and end of waits for requests, until room is short
         self.stride = 1
         self._limit = WORD  # the hashes of calls that are kept lie below it: see `is_kept`
         self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
@@ -247,6 +249,10 @@ class Profiler(Recorder):
         for op in ops:
             if op.tally is not None:
                 op.tally.awaited += (now - began) / len(ops)
+        if self.stride == 1:
+            self.waited.append((began, now))
+            if len(self.waited) > self._room:
+                self._thin_out()
 
     def took_object(self, op: Operation | None) -> None:
         """Take note that an operation has brought a Python object; None: the last one."""
@@ -254,7 +260,7 @@ class Profiler(Recorder):
         if tally is not None:
             tally.objects += 1
 
-    def plans(self, op: Operation, stage: Any, members: tuple[int, ...]) -> None:
+    def plans(self, op: Operation, stage: Any, members: tuple[int, ...], steps: Iterable[Step]) -> None:
         """Keep the plan of an operation that has begun, and the members of its communicator."""
         tally = op.tally
         if tally is None:
@@ -262,6 +268,8 @@ class Profiler(Recorder):
         if op.context == tally.context:
             self.members.setdefault(op.context, members)
         if not tally.shared:
+            if tally.plan is None and stage.call.topology:  # else the sources follow from the collective
+                tally.sources = tuple(sorted({step.recv_from for step in steps if step.recv_from is not None}))
             tally.plan = stage
 
     def made(self, context: int, members: tuple[int, ...]) -> None:
@@ -368,6 +376,7 @@ class Profiler(Recorder):
         self.stride *= 2
         self._limit = WORD // self.stride
         self.moments = [each for each in self.moments if self._stays(each)]
+        self.waited = []
 
     def _stays(self, moment: tuple[Any, ...]) -> bool:
         tally, number, other = self.tallies[moment[0]], moment[1], moment[2]

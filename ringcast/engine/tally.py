@@ -36,6 +36,7 @@ class Tally:
         owner: the profiler that counts here.
         traces: the rounds of observed calls, by the number of the operation.
         plan: of the operation, as `ringcast.collectives.stage` makes it.
+        sources: ranks of the job whose data come to this one, of a collective among neighbours.
         objects: how many of its values were Python objects, where only the value tells.
         ends: destination, source and tag of a message between two ranks, as `ends_of`; None of other operations.
         to: count of the messages with this destination and tag.
@@ -66,6 +67,7 @@ class Tally:
         "shared",
         "site",
         "slowest",
+        "sources",
         "to",
         "traces",
         "under_way",
@@ -83,6 +85,7 @@ class Tally:
         self.to: list[int] | None = None
         self.plan: Any = None
         self.missed: tuple[int, ...] = ()
+        self.sources: tuple[int, ...] = ()
         self.shared = False
 
     @property

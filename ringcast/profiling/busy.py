@@ -1,4 +1,4 @@
-"""For how long a rank is in calls that block, within any interval."""
+"""For how long a rank waits, within any interval."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import accumulate
 
 
 class Busy:
-    """The times that a rank is in calls, one after the other.
+    """The times in which a rank is in calls that block, or waits for requests.
 
     >>> busy = Busy([(1.0, 2.0), (5.0, 8.0)])
     >>> busy.within(0.0, 6.0)
@@ -16,13 +16,19 @@ class Busy:
     """
 
     def __init__(self, times: Iterable[tuple[float, float]]) -> None:
-        self._times = sorted(times)
-        self._begins = [began for began, _ in self._times]
-        self._ends = [ended for _, ended in self._times]
-        self._sums = [0.0, *accumulate(ended - began for began, ended in self._times)]
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+        for began, ended in sorted(times):
+            if self._ends and began <= self._ends[-1]:  # another thread's
+                self._ends[-1] = max(self._ends[-1], ended)
+            else:
+                self._begins.append(began)
+                self._ends.append(ended)
+        seconds = (ended - began for began, ended in zip(self._begins, self._ends, strict=True))
+        self._sums = [0.0, *accumulate(seconds)]
 
     def within(self, start: float, end: float) -> float:
-        """Return for how many seconds of this interval the rank is in calls."""
+        """Return for how many seconds of this interval the rank waits."""
         first, last = bisect_right(self._ends, start), bisect_left(self._begins, end)
         if first >= last:
             return 0.0

@@ -2,8 +2,9 @@
 
 A rank is *late* for a call as long as it has not made it, and another rank, which needs it there, is in the call. Which
 ranks one needs follows from the collective: all others for allreduce; for bcast the root, and where the messages of the
-algorithm are known, the ranks that pass the data on to it. Of a message between two ranks the receiver needs the
-sender; a sender needs the receiver too, where the message is not sent at once.
+algorithm are known, the ranks that pass the data on to it; among neighbours the ranks that it receives from. Of a
+message between two ranks the receiver needs the sender; a sender needs the receiver too, where the message is not sent
+at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ FROM_ROOT = frozenset({"bcast", "bcast_into", "scatter", "scatterv"})
 TO_ROOT = frozenset({"reduce", "gather", "gatherv"})
 FROM_LOWER = frozenset({"scan", "exscan"})
 OF_NEIGHBORS = "neighbor_"  # begins names of collectives; only the ranks themselves know their neighbours
-
 
 SOON = 1e-3  # seconds by which clocks of hosts may differ, after they were compared
 MISMATCHED = 0.5  # share of the messages of a way; a sender may lose its processor before it takes note of the send
@@ -46,7 +46,7 @@ class Call(NamedTuple):
     moments: list[Moment]
     others: list[Moment]  # of ranks that these may need, in exchanges in which they wait for another message
     way: Way | None  # of a message
-    sources: Mapping[int, frozenset[int]] | None  # of a rooted one, by rank: the ranks whose data come to it; if known
+    sources: Mapping[int, frozenset[int]] | None  # by rank: the ranks whose data come to it, if that is known
 
 
 class Wait(NamedTuple):
@@ -126,13 +126,18 @@ def _arguments(tally: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _known_sources(parts: Sequence[Mapping[str, Any]]) -> dict[tuple[object, ...], dict[int, frozenset[int]]]:
-    """Return by the arguments of rooted collectives, for each rank of the job, the ranks whose data come to it."""
-    found = {}
+    """Return by the arguments of collectives, for each rank of the job, the ranks whose data come to it.
+
+    They are known of rooted collectives, and of those among neighbours.
+    """
+    found: dict[tuple[object, ...], dict[int, frozenset[int]]] = {}
     for part in parts:
         for tally in part["tallies"]:
             if tally["messages"] and tally["collective"] in FROM_ROOT | TO_ROOT:
                 members = members_of(part, tally["context"])
                 found[_arguments(tally)] = _sources(tally["messages"], members)
+            elif tally["collective"].startswith(OF_NEIGHBORS) and not tally["shared"]:
+                found.setdefault(_arguments(tally), {})[part["rank"]] = frozenset(tally["sources"])
     return found
 
 
@@ -157,11 +162,11 @@ def waits(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> li
     """
     collective, root, members, moments, *_, sources = call
     later = moments[0].number % STAGES and collective not in MESSAGES
-    if later or collective.startswith(OF_NEIGHBORS):
+    if later or (sources is None and collective.startswith(OF_NEIGHBORS)):
         return [None] * len(waiting)
     if sources is not None:
-        latest = sorted((Wait(moment.began, moment.rank) for moment in others), reverse=True)
-        return [next((one for one in latest if one.rank in sources[moment.rank]), None) for moment in waiting]
+        made = {moment.rank: Wait(moment.began, moment.rank) for moment in others}
+        return [max((made[rank] for rank in sources[m.rank] if rank in made), default=None) for m in waiting]
     if collective in FROM_ROOT:
         found = [moment for moment in others if moment.rank == root]
         wait = Wait(found[0].began, found[0].rank) if found else None

@@ -76,6 +76,7 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         "contexts": {str(number): [*members] for number, members in contexts.items() if members is not everyone},
         "tallies": [_tally(endpoint, tally, network, drawn, contexts[tally.context]) for tally in profiler.tallies],
         "moments": [*profiler.moments],  # the rank may go on while another thread makes the report
+        "waits": [*profiler.waited],
         "traces": _traces(order),
     }
 
@@ -130,6 +131,7 @@ def _tally(endpoint: Endpoint, tally: Tally, network: Network, drawn: set[int], 
         **_arguments(tally.call),
         "shared": tally.shared,
         "ends": tally.ends,
+        "sources": tally.sources,
         "calls": tally.calls - tally.later,
         "sent": tally.sent,
         "received": tally.received,

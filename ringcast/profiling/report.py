@@ -20,7 +20,7 @@ from ringcast.monitoring.trace import from_json, messages, rounds, shifted, tota
 from ringcast.profiling.advice import advice
 from ringcast.profiling.busy import Busy
 from ringcast.profiling.clocks import compared
-from ringcast.profiling.lateness import Call, Wait, calls_of, late, matched, waits
+from ringcast.profiling.lateness import Call, calls_of, late, matched, waits
 from ringcast.profiling.typical import median_time
 from ringcast.profiling.words import seconds as words
 from ringcast.profiling.words import summary
@@ -105,7 +105,9 @@ class _Report:
         self.events: list[tuple[int, Key, float, float, float | None]] = []
         for (rank, number), tally in self.tally_of.items():
             self.sites[_key(tally)].tallies.append((rank, number, tally))
-        self.busy = self._busy(calls)
+        waits = self._waits_for_requests()
+        self.awaiting = {rank: Busy(times) for rank, times in waits.items()}
+        self.busy = self._busy(calls, waits)
         every = max(1, sum(len(call.moments) for call in calls) // EVENTS + 1)
         for number, call in enumerate(calls):
             self._count(call, shown=is_kept(number, every))
@@ -156,16 +158,20 @@ class _Report:
             site, sums = self.sites[key], self.tallies[place]
             sums.sampled += whole
             site.whole.append(whole)
-            sums.late += seconds
-            site.sampled += tally["ends"] is not None or moment.number % STAGES == 0
             if len(site.net) < NETS:
                 site.net.append(whole - seconds)
+            until = moment.began + seconds
+            if tally["requests"] and moment.rank in self.awaiting:  # it has computed in the rest of the time
+                awaiting = self.awaiting[moment.rank]
+                seconds, whole = awaiting.within(moment.began, until), awaiting.within(moment.began, moment.ended)
+            sums.late += seconds
+            site.sampled += tally["ends"] is not None or moment.number % STAGES == 0
             if wait is not None and tally["ends"] is not None:
                 site.needed[wait.rank] += 1
             if wait is not None and seconds:
                 site.waited += seconds
                 site.awaits.add(self.key_of[wait.rank, tally_at[wait.rank]])
-                own = self._is_own(wait, moment.began, seconds)
+                own = self._is_own(wait.rank, until - seconds, until)
                 site.cost[wait.rank] += seconds * own
                 if own and seconds >= max(LEAST_LATE, LATE_SHARE * whole):
                     worst = max(worst or (0.0, 0, key), (seconds, wait.rank, key))
@@ -175,21 +181,27 @@ class _Report:
         if worst is not None:
             self.sites[worst[2]].blamed[worst[1]] += 1
 
-    def _busy(self, calls: Sequence[Call]) -> dict[int, Busy]:
-        """Return for how long each rank is in calls that block, if all of them were kept."""
+    def _waits_for_requests(self) -> dict[int, list[tuple[float, float]]]:
+        """Return when each rank has waited for requests, if all of that was kept."""
         if any(part["stride"] > 1 for part in self.parts):
             return {}
-        times: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        of = zip(self.parts, self.shift, strict=True)
+        return {part["rank"]: [(began + by, ended + by) for began, ended in part["waits"]] for part, by in of}
+
+    def _busy(self, calls: Sequence[Call], times: dict[int, list[tuple[float, float]]]) -> dict[int, Busy]:
+        """Return for how long each rank is in calls that block, or waits for requests, if all of that was kept."""
+        if not times:
+            return {}
         for call in calls:
             for moment in call.moments:
                 if not self.tally_of[moment.rank, moment.tally]["requests"]:
                     times[moment.rank].append((moment.began, moment.ended))
         return {rank: Busy(found) for rank, found in times.items()}
 
-    def _is_own(self, wait: Wait, began: float, seconds: float) -> bool:
-        """Return whether a rank is late by its own program, and not as other ranks keep it in a call before."""
-        busy = self.busy.get(wait.rank)
-        return busy is None or seconds - busy.within(began, began + seconds) >= OWN * seconds
+    def _is_own(self, rank: int, start: float, end: float) -> bool:
+        """Return whether a rank was late in this time by its own program, and not as others made it wait."""
+        busy = self.busy.get(rank)
+        return busy is None or end - start - busy.within(start, end) >= OWN * (end - start)
 
     def _add_slowest(self) -> None:
         """Add the slowest call of each site on each rank to the timeline, unless it is there already."""

@@ -52,6 +52,7 @@ def simulated(
         "nblocks": params.nblocks,
         "shared": False,
         "ends": None,
+        "sources": [],
         "calls": 1,
         "requests": 0,
         "failed": 0,
@@ -104,5 +105,6 @@ def _part(rank: int, size: int, events: Sequence[Event], span: float, network: N
         "contexts": {},
         "tallies": [{**call, **own, "messages": []}],
         "moments": [(0, STAGES, 0, 0.0, end)],
+        "waits": [],
         "traces": [(0, STAGES, [to_json(event) for event in events])],
     }

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 SLOW = """
 import sys, time
 import numpy as np, ringcast
-comm = ringcast.init()
+comm = ringcast.init(); comm.barrier()  # ranks start at different times
 for _ in range(20):
     if comm.rank == int(sys.argv[1]):
         time.sleep(float(sys.argv[2]))

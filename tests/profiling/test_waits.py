@@ -203,3 +203,66 @@ def test_a_wait_for_a_request_is_no_python(call: str, count: int, tmp_path: Path
     assert mine["late"] >= 0.5 * min(waited, 20 * pause)
     assert mine["python"] <= 0.3 * mine["span"]
     assert report["ranks"][1]["blamed"] >= 0.5 * min(waited, 20 * pause)
+
+
+def test_a_rank_that_waits_for_a_request_is_not_to_blame(tmp_path: Path) -> None:
+    """Rank 0 is slow; each other one waits for the rank before it, and makes the rank after it wait."""
+    pause = patience(0.03)
+
+    def work(comm: Communicator) -> None:
+        for _ in range(10):
+            if comm.rank == 0:
+                time.sleep(pause)
+            else:
+                comm.irecv(comm.rank - 1).wait()
+            if comm.rank < comm.size - 1:
+                comm.send(1, comm.rank + 1)
+            comm.barrier()
+
+    report = profiled(work, 4, tmp_path)
+    blamed = [rank["blamed"] for rank in report["ranks"]]
+    assert blamed[0] >= 8 * pause
+    assert sum(blamed[1:]) < 3 * pause
+
+
+def test_nothing_waits_for_a_message_that_comes_while_the_receiver_computes(tmp_path: Path) -> None:
+    pause = patience(0.02)
+
+    def work(comm: Communicator) -> None:
+        for _ in range(10):
+            comm.barrier()
+            if comm.rank == 1:
+                request = comm.irecv(0)
+                time.sleep(3 * pause)
+                request.wait()
+            else:
+                time.sleep(pause)
+                comm.send(1, 1)
+
+    report = profiled(work, 2, tmp_path)
+    found = site(report, "irecv")
+    assert found["late"] < pause
+    assert sum(calls for _, calls, _ in found["blame"]) <= 2
+    assert found["hidden"] >= 10 * pause
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_collectives_among_neighbours_wait_for_the_neighbour_that_is_late(backend: str, tmp_path: Path) -> None:
+    """Rank 2 of the job is slow; in the ring it has another rank."""
+    pause = patience(0.03)
+
+    def work(comm: Communicator) -> None:
+        ring = comm.split(0, key=-comm.rank).cart(comm.size, True)
+        for _ in range(10):
+            comm.barrier()
+            if comm.rank == 2:
+                time.sleep(pause)
+            ring.neighbor_allgather(np.ones(3))
+
+    report = profiled(work, 5, tmp_path, backend)
+    found = site(report, "neighbor_allgather")
+    (rank, calls, seconds), *_ = found["blame"]
+    assert (rank, calls) == (2, 10)
+    assert 8 * 2 * pause <= seconds <= found["late"] <= found["time"]
+    late = {rank: seconds for rank, _, _, seconds in found["by_rank"]}
+    assert max(late[0], late[2], late[4]) < min(late[1], late[3])
