@@ -167,7 +167,7 @@ def test_a_job_without_a_rank_says_so(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_parts_come_from_other_hosts(hosts: Fleet) -> None:
     file = hosts.folder / "p.json"
-    done = hosts.launch("-H", "h0,h1", "--profile", str(file), hosts.program(SLOW), "1")
+    done = hosts.launch("-H", "h0,h1", "--profile", str(file), hosts.program(SLOW), "1", str(patience(0.01)))
     assert done.returncode == 0, done.stderr
     report = json.loads(file.read_text())
     assert [host["ranks"] for host in report["hosts"]] == [[0], [1]]
