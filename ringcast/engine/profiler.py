@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from math import inf
 from threading import get_native_id
 from typing import Any
@@ -41,6 +42,7 @@ MASK = WORD - 1
 SPREAD = 2654435769  # WORD divided by the golden ratio: its multiples lie evenly among all words
 FIRST, EVERY = 3, 256  # of a call with large messages: the first calls are observed, and then every 256th
 ROUNDS = 512  # of a call that is observed, at most
+WIDTH, NOTHING_MET = 7, (-1, 0)  # of a moment: how many values, and the last ones if no message was received
 SAVE, SHARE = 1.0, 100.0  # seconds between two saves, at least, and in times of what a save takes
 MESSAGES = frozenset({"send", "recv", "sendrecv", "probe"})  # operations between two ranks
 STARTS = frozenset({"start", "Start", "Startall"})
@@ -64,9 +66,10 @@ class Profiler(Recorder):
         self._memory, self._last, self.payload = recorder._memory, recorder._last, recorder.payload
         self._clock = clock  # of the transport, which may be simulated
         self.tallies: list[Tally] = []
-        # Tally, number, another number, begin, end; of a message received also its source and tag.
-        self.moments: list[tuple[int, int, int, float, float, *tuple[int, ...]]] = []
-        self.waited: list[tuple[float, float]] = []  # begin and end of waits for requests, until room is short
+        # The moments, one behind the other, and begin and end of waits for requests, until room is short. The garbage
+        # collector would visit them all again and again if they were tuples.
+        self._moments: list[Any] = []
+        self._waited: list[float] = []
         self.stride = 1
         self._limit = WORD  # the hashes of calls that are kept lie below it: see `is_kept`
         self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
@@ -75,7 +78,7 @@ class Profiler(Recorder):
         self.starved = starved(self.thread)  # before the profile
         self.outside = 0.0  # seconds of the program in none of ringcast's calls, before the last one began
         self.has_block = False  # whether a block of the program has a profile of its own now
-        self._room = min(MOST_MOMENTS, max(FEWEST_MOMENTS, MOMENTS // size))
+        self._room = WIDTH * min(MOST_MOMENTS, max(FEWEST_MOMENTS, MOMENTS // size))
         self._most = min(MOST_TALLIES, max(FEWEST_TALLIES, TALLIES // size))
         self._of: dict[tuple[Site, bytes, int], Tally] = {}
         self._variants: Counter[tuple[Site, bytes]] = Counter()  # tallies of a collective at a call site …
@@ -142,8 +145,8 @@ class Profiler(Recorder):
             if op.met is not None:
                 _next(self._channel(op.context, "from", *op.met))
         elif number and number // STAGES * SPREAD & MASK < self._limit:
-            self.moments.append((tally.number, number, 0, began, now))
-            if len(self.moments) > self._room:
+            self._moments += (tally.number, number, 0, began, now, *NOTHING_MET)
+            if len(self._moments) > self._room:
                 self._thin_out()
         if now > self._due and self._save is not None:
             self.save()
@@ -174,8 +177,8 @@ class Profiler(Recorder):
             tally.missed = op.waiting_for if peers is None else peers
             self._is_over(tally, began, now)
         op.began = now  # nothing is counted twice
-        if not tally.shared and len(self.moments) < self._room:
-            self.moments.append((tally.number, op.number, 0, began, now))
+        if not tally.shared and len(self._moments) < self._room:
+            self._moments += (tally.number, op.number, 0, began, now, *NOTHING_MET)
 
     def close(self) -> None:
         if not self.end:
@@ -200,6 +203,16 @@ class Profiler(Recorder):
                 self._save(self)
         ended = self._clock()
         self._due = ended + max(SAVE, SHARE * (ended - began))
+
+    @property
+    def moments(self) -> list[tuple[Any, ...]]:
+        """Tally, number, another number, begin, end of each call that is kept; of a message also its source and tag."""
+        return [row[:-2] if row[-2:] == NOTHING_MET else row for row in _rows(self._moments, WIDTH)]
+
+    @property
+    def waited(self) -> list[tuple[float, ...]]:
+        """Begin and end of each wait for requests, as long as there is room for all."""
+        return _rows(self._waited, 2)
 
     @property
     def sent_to(self) -> list[tuple[int, int]]:
@@ -250,8 +263,8 @@ class Profiler(Recorder):
             if op.tally is not None:
                 op.tally.awaited += (now - began) / len(ops)
         if self.stride == 1:
-            self.waited.append((began, now))
-            if len(self.waited) > self._room:
+            self._waited += (began, now)
+            if len(self._waited) > self._room:
                 self._thin_out()
 
     def took_object(self, op: Operation | None) -> None:
@@ -363,8 +376,8 @@ class Profiler(Recorder):
         sent, received = tally.to, None if met is None else self._channel(tally.context, "from", *met)
         numbers = _next(sent), _next(received)
         if self._keeps(*numbers):
-            self.moments.append((tally.number, *numbers, began, now, *(met or ())))
-            if len(self.moments) > self._room:
+            self._moments += (tally.number, *numbers, began, now, *(met or NOTHING_MET))
+            if len(self._moments) > self._room:
                 self._thin_out()
 
     def _keeps(self, sent: int, received: int) -> bool:
@@ -375,8 +388,8 @@ class Profiler(Recorder):
         """Make room: keep the moments of half of the calls that have some."""
         self.stride *= 2
         self._limit = WORD // self.stride
-        self.moments = [each for each in self.moments if self._stays(each)]
-        self.waited = []
+        self._moments = [*chain.from_iterable(row for row in _rows(self._moments, WIDTH) if self._stays(row))]
+        self._waited = []
 
     def _stays(self, moment: tuple[Any, ...]) -> bool:
         tally, number, other = self.tallies[moment[0]], moment[1], moment[2]
@@ -406,6 +419,10 @@ def is_kept(number: int, stride: int) -> bool:
     [2, 5, 10, 13, 18, 23, 26]
     """
     return number * SPREAD % WORD * stride < WORD
+
+
+def _rows(flat: Sequence[Any], width: int) -> list[tuple[Any, ...]]:
+    return [*zip(*[iter(flat)] * width, strict=True)]
 
 
 def _next(count: list[int] | None) -> int:

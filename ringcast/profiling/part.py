@@ -75,8 +75,8 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         # The world has many members, and is the same in all parts.
         "contexts": {str(number): [*members] for number, members in contexts.items() if members is not everyone},
         "tallies": [_tally(endpoint, tally, network, drawn, contexts[tally.context]) for tally in profiler.tallies],
-        "moments": [*profiler.moments],  # the rank may go on while another thread makes the report
-        "waits": [*profiler.waited],
+        "moments": profiler.moments,
+        "waits": profiler.waited,
         "traces": _traces(order),
     }
 
