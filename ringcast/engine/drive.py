@@ -96,7 +96,7 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
     with endpoint.gate:
         until = None if timeout is None else endpoint.transport.clock() + timeout
         profiler = endpoint.profiler
-        began = 0.0 if profiler is None else profiler.enter_wait()
+        wait = None if profiler is None else profiler.enter_wait(_counted(tasks))
         try:
             if not (every and endpoint.predicted and are_done(endpoint, tasks, timeout)):
                 _make_progress(endpoint, deadlines(endpoint, tasks, timeout, every))
@@ -104,7 +104,12 @@ def wait(endpoint: Endpoint, tasks: Sequence[Task[Any]], timeout: float | None =
                 endpoint.deliver(until)
         finally:
             if profiler is not None:
-                profiler.leave_wait(began, [task.counted for task in tasks if task.counted is not None])
+                profiler.leave_wait(wait, _counted(tasks))
+
+
+def _counted(tasks: Sequence[Task[Any]]) -> list[Operation]:
+    """Return the operations of tasks in which a profiler counts that the program waits."""
+    return [op for task in tasks if (op := task.counted) is not None]
 
 
 def _make_progress(endpoint: Endpoint, waits: Generator[float, object, None]) -> None:

@@ -42,7 +42,7 @@ MASK = WORD - 1
 SPREAD = 2654435769  # WORD divided by the golden ratio: its multiples lie evenly among all words
 FIRST, EVERY = 3, 256  # of a call with large messages: the first calls are observed, and then every 256th
 ROUNDS = 512  # of a call that is observed, at most
-WIDTH, NOTHING_MET = 7, (-1, 0)  # of a moment: how many values, and the last ones if no message was received
+WIDTH, NOTHING_MET = 8, (-1, 0)  # of a moment: how many values, and the last ones if no message was received
 SAVE, SHARE = 1.0, 100.0  # seconds between two saves, at least, and in times of what a save takes
 MESSAGES = frozenset({"send", "recv", "sendrecv", "probe"})  # operations between two ranks
 STARTS = frozenset({"start", "Start", "Startall"})
@@ -66,10 +66,9 @@ class Profiler(Recorder):
         self._memory, self._last, self.payload = recorder._memory, recorder._last, recorder.payload
         self._clock = clock  # of the transport, which may be simulated
         self.tallies: list[Tally] = []
-        # The moments, one behind the other, and begin and end of waits for requests, until room is short. The garbage
-        # collector would visit them all again and again if they were tuples.
+        # The moments, one behind the other: the garbage collector would visit tuples again and again.
         self._moments: list[Any] = []
-        self._waited: list[float] = []
+        self._awaited: dict[Operation, float] = {}  # since when the program waits for operations of requests
         self.stride = 1
         self._limit = WORD  # the hashes of calls that are kept lie below it: see `is_kept`
         self.members: dict[int, tuple[int, ...]] = {}  # ranks of communicators, where they are not all; by number
@@ -127,6 +126,7 @@ class Profiler(Recorder):
             tally.received += received - self._received
             self._received = received
         tally.histogram[int(seconds * 1e9).bit_length()] += 1
+        waits = began  # for the operation, since then
         if op.blocks:
             tally.blocking += seconds
             if self._depth and began >= self._entered:  # as `_is_over`, most often
@@ -137,15 +137,16 @@ class Profiler(Recorder):
         else:
             tally.requests += 1
             tally.under_way += seconds
+            waits = self._waits_since(op, began, now)
         if seconds > tally.slowest[0]:
             tally.slowest = seconds, number, began
         if tally.ends is not None:
-            self._keep_message(tally, op.met, began, now)
+            self._keep_message(tally, op.met, began, now, waits)
         elif tally.shared:
             if op.met is not None:
                 _next(self._channel(op.context, "from", *op.met))
         elif number and number // STAGES * SPREAD & MASK < self._limit:
-            self._moments += (tally.number, number, 0, began, now, *NOTHING_MET)
+            self._moments += (tally.number, number, 0, began, now, waits, *NOTHING_MET)
             if len(self._moments) > self._room:
                 self._thin_out()
         if now > self._due and self._save is not None:
@@ -178,7 +179,8 @@ class Profiler(Recorder):
             self._is_over(tally, began, now)
         op.began = now  # nothing is counted twice
         if not tally.shared and len(self._moments) < self._room:
-            self._moments += (tally.number, op.number, 0, began, now, *NOTHING_MET)
+            waits = began if op.blocks else now
+            self._moments += (tally.number, op.number, 0, began, now, waits, *NOTHING_MET)
 
     def close(self) -> None:
         if not self.end:
@@ -206,13 +208,11 @@ class Profiler(Recorder):
 
     @property
     def moments(self) -> list[tuple[Any, ...]]:
-        """Tally, number, another number, begin, end of each call that is kept; of a message also its source and tag."""
-        return [row[:-2] if row[-2:] == NOTHING_MET else row for row in _rows(self._moments, WIDTH)]
+        """Tally, number, another number, begin, end of each call that is kept, and since when the program waits for it.
 
-    @property
-    def waited(self) -> list[tuple[float, ...]]:
-        """Begin and end of each wait for requests, as long as there is room for all."""
-        return _rows(self._waited, 2)
+        Of a message received also its source and tag.
+        """
+        return [row[:-2] if row[-2:] == NOTHING_MET else row for row in _rows(self._moments, WIDTH)]
 
     @property
     def sent_to(self) -> list[tuple[int, int]]:
@@ -245,27 +245,27 @@ class Profiler(Recorder):
                 tally.before += self.outside - self._charged
                 self._charged = self.outside
 
-    def enter_wait(self) -> float:
-        """Take note that the program waits for requests; return the present time, for `leave_wait`."""
+    def enter_wait(self, ops: Sequence[Operation]) -> tuple[float, Sequence[Operation]]:
+        """Take note that the program waits for these, if any; return what `leave_wait` needs."""
         now = self._clock()
+        for op in ops:
+            self._awaited[op] = now
         if not self._depth:
             self.outside += now - self._left
             self._left = now
-        return now
+        return now, ops
 
-    def leave_wait(self, began: float, ops: Sequence[Operation]) -> None:
-        """Take note that it has waited for these, if any."""
-        now = self._clock()
+    def leave_wait(self, wait: tuple[float, Sequence[Operation]], ops: Sequence[Operation]) -> None:
+        """Take note that the `wait` is over; `ops` are the last stages of the requests by now."""
+        began, now = wait[0], self._clock()
+        for op in wait[1]:
+            self._awaited.pop(op, None)
         if self._depth:
             return  # a call waits, whose time it is
         self._left = now
         for op in ops:
             if op.tally is not None:
                 op.tally.awaited += (now - began) / len(ops)
-        if self.stride == 1:
-            self._waited += (began, now)
-            if len(self._waited) > self._room:
-                self._thin_out()
 
     def took_object(self, op: Operation | None) -> None:
         """Take note that an operation has brought a Python object; None: the last one."""
@@ -302,7 +302,9 @@ class Profiler(Recorder):
 
     def known(self, site: Site, stage: Any, context: int) -> Tally | None:
         """Return the tally of the next call of a site; None if the profiler needs to see the call's plan or rounds."""
-        tally = self._of.get((site, stage.record, context)) or self._shared_by(site, stage.record[:32])
+        tally = self._of.get((site, stage.record, context))
+        if tally is None and site is not NOWHERE:
+            tally = self._shared_by(site, stage.record[:32])
         if tally is None or (not tally.shared and (tally.plan is None or (stage.granted and _is_due(tally.calls)))):
             return None
         return tally
@@ -371,12 +373,18 @@ class Profiler(Recorder):
             found = self._channels[key] = [0]
         return found
 
-    def _keep_message(self, tally: Tally, met: tuple[int, int] | None, began: float, now: float) -> None:
+    def _waits_since(self, op: Operation, began: float, now: float) -> float:
+        """Return when the program has begun to wait for an operation of a request that is over now."""
+        if self._awaited and op.number % STAGES:  # a later stage, which has begun in the wait
+            return began
+        return self._awaited.get(op, now)
+
+    def _keep_message(self, tally: Tally, met: tuple[int, int] | None, began: float, now: float, waits: float) -> None:
         """Count a message that was sent, and one that was received, and keep when."""
         sent, received = tally.to, None if met is None else self._channel(tally.context, "from", *met)
         numbers = _next(sent), _next(received)
         if self._keeps(*numbers):
-            self._moments += (tally.number, *numbers, began, now, *(met or NOTHING_MET))
+            self._moments += (tally.number, *numbers, began, now, waits, *(met or NOTHING_MET))
             if len(self._moments) > self._room:
                 self._thin_out()
 
@@ -389,7 +397,6 @@ class Profiler(Recorder):
         self.stride *= 2
         self._limit = WORD // self.stride
         self._moments = [*chain.from_iterable(row for row in _rows(self._moments, WIDTH) if self._stays(row))]
-        self._waited = []
 
     def _stays(self, moment: tuple[Any, ...]) -> bool:
         tally, number, other = self.tallies[moment[0]], moment[1], moment[2]

@@ -50,7 +50,6 @@ def since(before: Part, now: Part) -> Part:
         "sent": [(rank, more) for rank, nbytes in now["sent"] if (more := nbytes - sent.get(rank, 0))],
         "tallies": tallies,
         "moments": [(places[of], *rest) for of, *rest in moments if of in places],
-        "waits": [wait for wait in now["waits"] if wait[0] >= start],
         "traces": [
             (places[of], op, events)
             for of, op, events in now["traces"]

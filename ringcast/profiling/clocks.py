@@ -76,7 +76,8 @@ def _by_clock(moments: Sequence[Moment], where: Mapping[int, str]) -> defaultdic
 
 def _slack(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> float:
     """Return how long after the ranks it needs had made a call one of the waiting ranks left it, at the least."""
-    if waiting and call.root is None and call.collective not in FROM_LOWER:  # all need the same ranks
+    if waiting and call.root is None and call.sources is None and call.collective not in FROM_LOWER:
+        # All need the same ranks.
         waiting = [min(waiting, key=lambda moment: moment.ended)]
     needed = zip(waiting, waits(call, waiting, others), strict=True)
     return min((moment.ended - wait.ready for moment, wait in needed if wait is not None), default=inf)

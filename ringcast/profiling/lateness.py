@@ -35,6 +35,7 @@ class Moment(NamedTuple):
     number: int  # of the operation; of a message, how many there were on its way, with it
     began: float
     ended: float
+    waits: float  # since then the program waits for it: from the beginning, but for requests
 
 
 class Call(NamedTuple):
@@ -63,9 +64,9 @@ def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iter
     known = _known_sources(parts)
     for i, part in enumerate(parts):
         by, rank = shift[i], part["rank"]
-        for tally_number, op, other, began, ended, *met in part["moments"]:
+        for tally_number, op, other, began, ended, waited, *met in part["moments"]:
             tally = part["tallies"][tally_number]
-            moment = Moment(rank, tally_number, op, began + by, ended + by)
+            moment = Moment(rank, tally_number, op, began + by, ended + by, waited + by)
             if tally["ends"] is not None:
                 _add_message(calls, tally, moment, other, met, stride)
             elif is_kept(call_of(op), stride):  # else not all ranks have kept it
@@ -73,7 +74,7 @@ def calls_of(parts: Sequence[Mapping[str, Any]], shift: Sequence[float]) -> Iter
                 if key not in calls:
                     members, root = members_of(part, tally["context"]), tally["root"]
                     root = None if root is None else members[root]
-                    calls[key] = Call(tally["collective"], root, members, [], [], None, known.get(_arguments(tally)))
+                    calls[key] = Call(tally["collective"], root, members, [], [], None, known.get(_of_sources(tally)))
                 calls[key].moments.append(moment)
     yield from (call for call in calls.values() if call.moments)
 
@@ -120,24 +121,24 @@ def members_of(part: Mapping[str, Any], context: int) -> Sequence[int]:
     return part["contexts"].get(str(context)) or range(part["size"])
 
 
-def _arguments(tally: Mapping[str, Any]) -> tuple[object, ...]:
+def _of_sources(tally: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return the facts of which the sources of ranks depend; neighbours are those of the communicator."""
+    if tally["collective"].startswith(OF_NEIGHBORS):
+        return (tally["context"],)
     names = "context", "collective", "algorithm", "nblocks", "dtype", "shape", "root", "op"
     return tuple(tally[name] for name in names)
 
 
 def _known_sources(parts: Sequence[Mapping[str, Any]]) -> dict[tuple[object, ...], dict[int, frozenset[int]]]:
-    """Return by the arguments of collectives, for each rank of the job, the ranks whose data come to it.
-
-    They are known of rooted collectives, and of those among neighbours.
-    """
+    """Return for each rank of the job the ranks whose data come to it, in rooted collectives and among neighbours."""
     found: dict[tuple[object, ...], dict[int, frozenset[int]]] = {}
     for part in parts:
         for tally in part["tallies"]:
             if tally["messages"] and tally["collective"] in FROM_ROOT | TO_ROOT:
                 members = members_of(part, tally["context"])
-                found[_arguments(tally)] = _sources(tally["messages"], members)
-            elif tally["collective"].startswith(OF_NEIGHBORS) and not tally["shared"]:
-                found.setdefault(_arguments(tally), {})[part["rank"]] = frozenset(tally["sources"])
+                found[_of_sources(tally)] = _sources(tally["messages"], members)
+            elif tally["collective"].startswith(OF_NEIGHBORS) and tally["sources"]:
+                found.setdefault(_of_sources(tally), {})[part["rank"]] = frozenset(tally["sources"])
     return found
 
 
@@ -158,7 +159,7 @@ def waits(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> li
 
     In a later stage of a call all ranks have made the call.
 
-    Takes O(n log n) for n moments.
+    Takes O(n log n) for n moments, and the number of all sources.
     """
     collective, root, members, moments, *_, sources = call
     later = moments[0].number % STAGES and collective not in MESSAGES
@@ -166,7 +167,7 @@ def waits(call: Call, waiting: Sequence[Moment], others: Sequence[Moment]) -> li
         return [None] * len(waiting)
     if sources is not None:
         made = {moment.rank: Wait(moment.began, moment.rank) for moment in others}
-        return [max((made[rank] for rank in sources[m.rank] if rank in made), default=None) for m in waiting]
+        return [max((made[r] for r in sources.get(m.rank, ()) if r in made), default=None) for m in waiting]
     if collective in FROM_ROOT:
         found = [moment for moment in others if moment.rank == root]
         wait = Wait(found[0].began, found[0].rank) if found else None
@@ -195,4 +196,9 @@ def _lower(members: Sequence[int], waiting: Sequence[Moment], others: Sequence[M
 
 def late(moment: Moment, wait: Wait | None) -> float:
     """Return the seconds that a rank waited for one that had not made the call yet."""
-    return 0.0 if wait is None else min(max(0.0, wait.ready - moment.began), moment.ended - moment.began)
+    return 0.0 if wait is None else min(max(0.0, wait.ready - moment.waits), moment.ended - moment.waits)
+
+
+def alone(moment: Moment, wait: Wait | None) -> float:
+    """Return the seconds that a rank was in a call, waiting or not, before another one had made it."""
+    return late(moment._replace(waits=moment.began), wait)

@@ -76,7 +76,6 @@ def part_of(endpoint: Endpoint, profiler: Profiler, network: Network) -> Part:
         "contexts": {str(number): [*members] for number, members in contexts.items() if members is not everyone},
         "tallies": [_tally(endpoint, tally, network, drawn, contexts[tally.context]) for tally in profiler.tallies],
         "moments": profiler.moments,
-        "waits": profiler.waited,
         "traces": _traces(order),
     }
 

@@ -20,7 +20,7 @@ from ringcast.monitoring.trace import from_json, messages, rounds, shifted, tota
 from ringcast.profiling.advice import advice
 from ringcast.profiling.busy import Busy
 from ringcast.profiling.clocks import compared
-from ringcast.profiling.lateness import Call, calls_of, late, matched, waits
+from ringcast.profiling.lateness import Call, alone, calls_of, late, matched, waits
 from ringcast.profiling.typical import median_time
 from ringcast.profiling.words import seconds as words
 from ringcast.profiling.words import summary
@@ -29,7 +29,7 @@ from ringcast.wire.header import STAGES
 
 FORMAT = "ringcast profile 1"
 EVENTS = 20_000  # in the timeline
-OWN = 0.5  # share of a wait in which the late rank is outside calls that block, if it is to blame
+OWN = 0.5  # share of a wait in which the late rank does not wait itself, if it is to blame
 LEAST_LATE, LATE_SHARE = 50e-6, 0.1  # seconds, and share of a call, from which a rank counts as late in it
 RATED = 64 << 10  # bytes of a message from which its rate is known
 MEASURED = 8000  # rounds of an observed call that are kept, of the first ranks
@@ -105,9 +105,7 @@ class _Report:
         self.events: list[tuple[int, Key, float, float, float | None]] = []
         for (rank, number), tally in self.tally_of.items():
             self.sites[_key(tally)].tallies.append((rank, number, tally))
-        waits = self._waits_for_requests()
-        self.awaiting = {rank: Busy(times) for rank, times in waits.items()}
-        self.busy = self._busy(calls, waits)
+        self.busy = self._busy(calls)
         every = max(1, sum(len(call.moments) for call in calls) // EVENTS + 1)
         for number, call in enumerate(calls):
             self._count(call, shown=is_kept(number, every))
@@ -159,11 +157,7 @@ class _Report:
             sums.sampled += whole
             site.whole.append(whole)
             if len(site.net) < NETS:
-                site.net.append(whole - seconds)
-            until = moment.began + seconds
-            if tally["requests"] and moment.rank in self.awaiting:  # it has computed in the rest of the time
-                awaiting = self.awaiting[moment.rank]
-                seconds, whole = awaiting.within(moment.began, until), awaiting.within(moment.began, moment.ended)
+                site.net.append(whole - alone(moment, wait))
             sums.late += seconds
             site.sampled += tally["ends"] is not None or moment.number % STAGES == 0
             if wait is not None and tally["ends"] is not None:
@@ -171,9 +165,9 @@ class _Report:
             if wait is not None and seconds:
                 site.waited += seconds
                 site.awaits.add(self.key_of[wait.rank, tally_at[wait.rank]])
-                own = self._is_own(wait.rank, until - seconds, until)
+                own = self._is_own(wait.rank, moment.waits, moment.waits + seconds)
                 site.cost[wait.rank] += seconds * own
-                if own and seconds >= max(LEAST_LATE, LATE_SHARE * whole):
+                if own and seconds >= max(LEAST_LATE, LATE_SHARE * (moment.ended - moment.waits)):
                     worst = max(worst or (0.0, 0, key), (seconds, wait.rank, key))
             if shown:
                 ready = None if wait is None else wait.ready - self.zero
@@ -181,21 +175,14 @@ class _Report:
         if worst is not None:
             self.sites[worst[2]].blamed[worst[1]] += 1
 
-    def _waits_for_requests(self) -> dict[int, list[tuple[float, float]]]:
-        """Return when each rank has waited for requests, if all of that was kept."""
+    def _busy(self, calls: Sequence[Call]) -> dict[int, Busy]:
+        """Return for how long each rank is in calls that block, or waits for requests, if all of that was kept."""
         if any(part["stride"] > 1 for part in self.parts):
             return {}
-        of = zip(self.parts, self.shift, strict=True)
-        return {part["rank"]: [(began + by, ended + by) for began, ended in part["waits"]] for part, by in of}
-
-    def _busy(self, calls: Sequence[Call], times: dict[int, list[tuple[float, float]]]) -> dict[int, Busy]:
-        """Return for how long each rank is in calls that block, or waits for requests, if all of that was kept."""
-        if not times:
-            return {}
+        times: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for call in calls:
             for moment in call.moments:
-                if not self.tally_of[moment.rank, moment.tally]["requests"]:
-                    times[moment.rank].append((moment.began, moment.ended))
+                times[moment.rank].append((moment.waits, moment.ended))
         return {rank: Busy(found) for rank, found in times.items()}
 
     def _is_own(self, rank: int, start: float, end: float) -> bool:

@@ -104,7 +104,6 @@ def _part(rank: int, size: int, events: Sequence[Event], span: float, network: N
         "sent": [(peer, nbytes) for peer, nbytes in enumerate(sent) if nbytes],
         "contexts": {},
         "tallies": [{**call, **own, "messages": []}],
-        "moments": [(0, STAGES, 0, 0.0, end)],
-        "waits": [],
+        "moments": [(0, STAGES, 0, 0.0, end, 0.0)],
         "traces": [(0, STAGES, [to_json(event) for event in events])],
     }

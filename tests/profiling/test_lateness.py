@@ -105,9 +105,7 @@ def test_clocks_of_hosts_are_aligned_by_the_calls(host: str) -> None:
         part["host"], part["boot"] = host, "another run of a system"
         part["start"] += 1000.0
         part["end"] += 1000.0
-        part["moments"] = [
-            (tally, n, m, began + 1000.0, ended + 1000.0) for tally, n, m, began, ended in part["moments"]
-        ]
+        part["moments"] = [(tally, n, m, *(1000.0 + when for when in times)) for tally, n, m, *times in part["moments"]]
     found, apart = compared(parts, list(calls_of(parts, [0.0] * 4)))
     assert found[:2] == [0.0, 0.0]
     assert apart == {}
@@ -119,8 +117,8 @@ def test_a_clock_that_jumps_is_named(jump: float) -> None:
     parts = parts_of(3, [([0.01 * rank for rank in range(3)], total)] * 6)
     parts[2]["host"], parts[2]["boot"] = "h2", "another run of a system"
     parts[2]["moments"] = [
-        (tally, n, m, began + jump * (i > 2), ended + jump * (i > 2))
-        for i, (tally, n, m, began, ended) in enumerate(parts[2]["moments"])
+        (tally, n, m, *(when + jump * (i > 2) for when in times))
+        for i, (tally, n, m, *times) in enumerate(parts[2]["moments"])
     ]
     notes = [note for note in report(parts, 3)["notes"] if note.startswith("The clocks of hosts ")]
     assert len(notes) == (jump > 0)

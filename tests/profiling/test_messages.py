@@ -19,7 +19,8 @@ def part(rank: int, ends: tuple[str, str, str], moments: Sequence[tuple[Any, ...
     tally = {"context": 1, "collective": "recv", "root": None, "messages": [], "ends": ends}
     return {
         "rank": rank, "size": 4, "stride": stride, "contexts": {},
-        "moments": [(0, *moment) for moment in moments], "tallies": [tally],
+        "moments": [(0, sent, received, began, ended, began, *met) for sent, received, began, ended, *met in moments],
+        "tallies": [tally],
     }  # fmt: skip
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,13 +188,12 @@ def test_a_wait_for_a_request_is_no_python(call: str, count: int, tmp_path: Path
         for _ in range(20):
             if comm.rank == 1:
                 time.sleep(pause)
-            began = time.monotonic()
-            if call == "iallreduce":
-                comm.iallreduce(data).wait()
-            elif comm.rank == 1:
+            if call == "irecv" and comm.rank == 1:
                 comm.send(data, 0)
-            else:
-                comm.irecv(1).wait()
+                continue
+            request = comm.irecv(1) if call == "irecv" else comm.iallreduce(data)
+            began = time.monotonic()
+            request.wait()
             waited += time.monotonic() - began
         if comm.rank == 0:
             (tmp_path / "waited").write_text(str(waited))
@@ -246,23 +247,90 @@ def test_nothing_waits_for_a_message_that_comes_while_the_receiver_computes(tmp_
     assert found["hidden"] >= 10 * pause
 
 
-@pytest.mark.parametrize("backend", ["threads", "processes"])
-def test_collectives_among_neighbours_wait_for_the_neighbour_that_is_late(backend: str, tmp_path: Path) -> None:
-    """Rank 2 of the job is slow; in the ring it has another rank."""
+def test_requests_that_are_awaited_in_turn_have_their_own_lateness(tmp_path: Path) -> None:
+    """Rank 0 waits for rank 1, computes, and then waits for rank 2, which has sent by then, but for a little."""
     pause = patience(0.03)
 
     def work(comm: Communicator) -> None:
-        ring = comm.split(0, key=-comm.rank).cart(comm.size, True)
-        for _ in range(10):
+        for _ in range(5):
             comm.barrier()
-            if comm.rank == 2:
-                time.sleep(pause)
-            ring.neighbor_allgather(np.ones(3))
+            if comm.rank == 0:
+                first, second = comm.irecv(1), comm.irecv(2)
+                first.wait()
+                time.sleep(3 * pause)
+                second.wait()
+            else:
+                time.sleep(4 * pause if comm.rank == 1 else 8 * pause)
+                comm.send(1, 0)
 
-    report = profiled(work, 5, tmp_path, backend)
-    found = site(report, "neighbor_allgather")
+    cost = {rank: seconds for rank, _, seconds in site(profiled(work, 3, tmp_path), "irecv")["blame"]}
+    assert 5 * 3 * pause <= cost[1] <= 5 * 5 * pause
+    assert cost.get(2, 0.0) <= 5 * 2 * pause
+
+
+def by_ringcast(comm: Communicator, pause: float) -> None:
+    ring = comm.split(0, key=-comm.rank).cart(comm.size, True)
+    for _ in range(10):
+        comm.barrier()
+        if comm.rank == 2:
+            time.sleep(pause)
+        ring.neighbor_allgather(np.ones(3))
+
+
+def by_mpi(comm: Communicator, pause: float) -> None:
+    from ringcast import MPI
+
+    ring = MPI.COMM_WORLD.Split(0, -comm.rank).Create_cart([comm.size], [True])
+    for _ in range(10):
+        comm.barrier()
+        if comm.rank == 2:
+            time.sleep(pause)
+        ring.Ineighbor_allgather(np.ones(3), np.empty(6)).Wait()
+
+
+@pytest.mark.parametrize(
+    ("work", "name", "backend"),
+    [
+        (by_ringcast, "neighbor_allgather", "threads"),
+        (by_ringcast, "neighbor_allgather", "processes"),
+        (by_mpi, "Ineighbor_allgather", "processes"),
+    ],
+)
+def test_collectives_among_neighbours_wait_for_the_neighbour_that_is_late(
+    work: Any, name: str, backend: str, tmp_path: Path
+) -> None:
+    """Rank 2 of the job is slow; in the ring it has another rank."""
+    pause = patience(0.03)
+    report = profiled(partial(work, pause=pause), 5, tmp_path, backend)
+    found = site(report, name)
     (rank, calls, seconds), *_ = found["blame"]
     assert (rank, calls) == (2, 10)
     assert 8 * 2 * pause <= seconds <= found["late"] <= found["time"]
     late = {rank: seconds for rank, _, _, seconds in found["by_rank"]}
     assert max(late[0], late[2], late[4]) < min(late[1], late[3])
+
+
+def test_a_call_among_neighbours_that_one_has_not_made_is_no_error_of_the_profile(tmp_path: Path) -> None:
+    def work(comm: Communicator) -> None:
+        ring = comm.cart(comm.size, True)
+        for i in range(3):
+            if comm.rank == 1 and i == 2:
+                ring.comm.barrier()
+            else:
+                ring.neighbor_allgather(np.ones(3))
+
+    with pytest.raises(RunFailed, match="CollectiveMismatch"):
+        ringcast.run(work, 3, backend="threads", profile=tmp_path / "p.json")
+    assert "CollectiveMismatch" in read(tmp_path / "p.json")["failure"]
+
+
+def test_ranks_without_neighbours_make_the_call_too(tmp_path: Path) -> None:
+    """Rank 2 has no edge, and may give something else."""
+
+    def work(comm: Communicator) -> None:
+        near = comm.graph([1 - comm.rank] if comm.rank < 2 else [])
+        for _ in range(3):
+            near.neighbor_allgather(np.ones(3) if comm.rank < 2 else [])
+
+    found = site(profiled(work, 3, tmp_path), "neighbor_allgather")
+    assert found["calls"] == 3
