@@ -212,7 +212,7 @@ class Profiler(Recorder):
 
         Of a message received also its source and tag.
         """
-        return [row[:-2] if row[-2:] == NOTHING_MET else row for row in _rows(self._moments, WIDTH)]
+        return [row[:-2] if row[-2:] == NOTHING_MET else row for row in _rows(self._moments)]
 
     @property
     def sent_to(self) -> list[tuple[int, int]]:
@@ -396,7 +396,7 @@ class Profiler(Recorder):
         """Make room: keep the moments of half of the calls that have some."""
         self.stride *= 2
         self._limit = WORD // self.stride
-        self._moments = [*chain.from_iterable(row for row in _rows(self._moments, WIDTH) if self._stays(row))]
+        self._moments = [*chain.from_iterable(row for row in _rows(self._moments) if self._stays(row))]
 
     def _stays(self, moment: tuple[Any, ...]) -> bool:
         tally, number, other = self.tallies[moment[0]], moment[1], moment[2]
@@ -428,8 +428,8 @@ def is_kept(number: int, stride: int) -> bool:
     return number * SPREAD % WORD * stride < WORD
 
 
-def _rows(flat: Sequence[Any], width: int) -> list[tuple[Any, ...]]:
-    return [*zip(*[iter(flat)] * width, strict=True)]
+def _rows(moments: Sequence[Any]) -> list[tuple[Any, ...]]:
+    return [*zip(*[iter(moments)] * WIDTH, strict=True)]
 
 
 def _next(count: list[int] | None) -> int:

@@ -122,7 +122,7 @@ def members_of(part: Mapping[str, Any], context: int) -> Sequence[int]:
 
 
 def _of_sources(tally: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return the facts of which the sources of ranks depend; neighbours are those of the communicator."""
+    """Return the facts on which the sources of ranks depend: each communicator has its own neighbours."""
     if tally["collective"].startswith(OF_NEIGHBORS):
         return (tally["context"],)
     names = "context", "collective", "algorithm", "nblocks", "dtype", "shape", "root", "op"
