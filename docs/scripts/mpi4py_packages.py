@@ -125,8 +125,8 @@ def environment() -> Path:
     """
     folder = suite.cache() / "mpi4py-packages"
     python = folder / "bin/python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
+    if not python.exists() or subprocess.run([python, "-m", "pip", "--version"], capture_output=True).returncode:
+        venv.create(folder, clear=True, with_pip=True)  # there was none, or one that was broken off
     command = [str(python), "-m", "pip", "install", "--quiet", "--upgrade", "--disable-pip-version-check"]
     made = subprocess.run([*command, "-e", str(suite.ROOT), *PACKAGES, *OTHERS], capture_output=True, text=True)
     if made.returncode:
