@@ -109,7 +109,9 @@ class Profiler(Recorder):
 
     def done(self, op: Operation) -> float:
         rounds, now = op.rounds or 0, self._clock()
-        _end(self._memory, op.record + STATE_AT, DONE, rounds, rounds, now)  # as the recorder, without a call of that
+        _end(
+            self._memory, op.record + STATE_AT, DONE, rounds, rounds, now
+        )  # as `Recorder.done`, without the time of a call
         began, tally, number, payload = op.began, op.tally, op.number, self.payload
         sent, received = payload[-2], payload[-1]
         if tally is None or tally.owner is not self or began == inf:  # begun before the profile, or counted already
@@ -375,8 +377,8 @@ class Profiler(Recorder):
 
     def _waits_since(self, op: Operation, began: float, now: float) -> float:
         """Return when the program has begun to wait for an operation of a request that is over now."""
-        if self._awaited and op.number % STAGES:  # a later stage, which has begun in the wait
-            return began
+        if self._awaited and op.number % STAGES:  # a later stage: the program waits for its call
+            return max(began, next(reversed(self._awaited.values())))
         return self._awaited.get(op, now)
 
     def _keep_message(self, tally: Tally, met: tuple[int, int] | None, began: float, now: float, waits: float) -> None:

@@ -22,6 +22,7 @@ from ringcast.profiling.attach import attach, detach
 from ringcast.profiling.clocks import compared
 from ringcast.profiling.lateness import calls_of
 from ringcast.profiling.report import report
+from ringcast.wire.header import STAGES
 
 SIZES = (1, 2, 3, 5, 8, 33, 65)
 Make = Callable[[Group], Any]
@@ -132,3 +133,21 @@ def test_the_slowest_call_is_in_the_timeline_also_where_it_was_not_kept() -> Non
         part["stride"] = 2
     events = report(parts, 2)["timeline"]["events"]
     assert max(end - start for rank, _, start, end, _ in events if rank == 0) == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("apart", [-100.0, 0.0, 100.0])
+def test_calls_among_neighbours_bound_the_clocks_of_hosts(apart: float) -> None:
+    """Rank 0 leaves the call first, and has its neighbour on its own host: it tells nothing."""
+    call = {"context": 1, "collective": "neighbor_allgather", "root": None, "messages": [], "ends": None}
+    began, ended, sources = (1.0, 1.0, 3.0, 1.0), (2.0, 3.1, 3.1, 3.1), ([1], [0, 2], [1, 3], [2])
+    parts = []
+    for rank in range(4):
+        by = apart * (rank // 2)
+        moment = 0, STAGES, 0, began[rank] + by, ended[rank] + by, began[rank] + by
+        parts.append({
+            "rank": rank, "size": 4, "stride": 1, "contexts": {}, "start": 0.0, "began": 0.0, "host": f"h{rank // 2}",
+            "tallies": [{**call, "sources": sources[rank]}], "moments": [moment],
+        })  # fmt: skip
+    shift, contradictions = compared(parts, list(calls_of(parts, [0.0] * 4)))
+    assert contradictions == {}
+    assert shift[2:] == pytest.approx([-apart] * 2, abs=1.1)
