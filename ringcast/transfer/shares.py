@@ -266,18 +266,21 @@ class Shares:
         return max(self._shortest, min(self._longest, int(fair)))
 
     def _take_over(self, thief: _Reader, taken: list[list[Range]], stalled: Sequence[bool]) -> Range | None:
-        """Give an idle reader a part of what the slowest one has; return it, None if all goes well without."""
+        """Give an idle reader a part of what the slowest one has; return it, None if all goes well without.
+
+        While an owner has no more segments than requests, all of them are read: a whole one stays the owner's, too.
+        """
         owners = [(number, each) for number, each in enumerate(self._readers) if each is not thief and each.held]
         for number, owner in sorted(owners, key=lambda each: -each[1].left / (each[1].read + 1)):
             slow = stalled[number] or thief.read > _FASTER * owner.read
-            waiting = [held for held in owner.held if not held.begun]
-            if waiting and (slow or len(owner.held) > owner.requests):
+            waiting = [held for held in owner.held if not held.begun] if len(owner.held) > owner.requests else []
+            if waiting:
                 part = waiting[-1].start, waiting[-1].stop
             elif slow and (found := self._slow_part(thief, owner, stalled)) is not None:
                 part = found
             else:
                 continue
-            if part[1] - part[0] >= self._shortest or waiting:
+            if waiting or all(part != (held.start, held.stop) for held in owner.held):
                 owner.held = [rest for held in owner.held for rest in _without(held, Ranges([part]))]
                 taken[number].append(part)
             thief.held.append(_Held(*part))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -25,6 +26,8 @@ class Reader:
     connections: int
     fails: int | None = None
     segments: list[list[int]] = field(default_factory=list)
+    asked: list[Range] = field(default_factory=list)
+    under_way: list[list[int]] = field(default_factory=list)
     ready: Ranges = field(default_factory=Ranges)
     has: Ranges = field(default_factory=Ranges)
     read: int = 0
@@ -39,9 +42,11 @@ class Reader:
         return self.fails is not None and self.read >= self.fails
 
     def work(self) -> None:
-        under_way = [] if self.gone else self.segments[: self.requests]
-        self.idle = self.idle + 1 if under_way and not self.speed else 0
-        for segment in under_way:
+        before, self.under_way = self.under_way, [] if self.gone else self.segments[: self.requests]
+        self.idle = self.idle + 1 if self.under_way and not self.speed else 0
+        for segment in self.under_way:
+            if not any(segment is other for other in before):
+                self.asked.append((segment[0], segment[1]))
             length = min(self.speed, segment[1] - segment[0])
             self.ready.add((segment[0], segment[0] + length))
             segment[0] += length
@@ -134,6 +139,20 @@ def test_a_reader_that_stalls_for_ever_is_done_without(size: int, speeds: list[i
     play = Play(size, [Reader(each, 2) for each in [speed, *speeds]])
     play.run()
     assert all([*reader.has] == [(0, size)] for reader in play.readers)
+
+
+@given(SIZES, st.integers(1, 4), st.integers(1, 4), st.sampled_from([4, 16, 64]), st.integers(0, 1 << 32))
+def test_no_byte_is_asked_for_a_third_time(size: int, number: int, connections: int, shortest: int, seed: int) -> None:
+    """However unsteady the readers are: each has another speed in every turn; none of them stalls."""
+    rng = random.Random(seed)
+    readers = [Reader(1, connections) for _ in range(number)]
+    play = Play(size, readers, shortest=shortest)
+    while not play.shares.done:
+        for reader in readers:
+            reader.speed, reader.idle = rng.choice([0, 1, 2, 20, 50]), 0
+        play.turn()
+    times = Counter(place for reader in readers for low, high in reader.asked for place in range(low, high))
+    assert max(times.values()) <= 2
 
 
 @given(SIZES, st.lists(st.integers(1, 50), min_size=2, max_size=5), st.data())
