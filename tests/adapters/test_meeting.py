@@ -73,19 +73,20 @@ def test_groups_follow_each_other_and_live_at_once(tmp_path: Path, nothing_left:
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_rank_that_does_not_come_is_named_in_time(missing: int, tmp_path: Path, nothing_left: None) -> None:
+    limit = patience(0.5)
     before = time.monotonic()
     there = {0, 1, 2} - {missing}
-    errors = gatherings.threads(total, tmp_path, 3, among=there, timeout=0.5)
+    errors = gatherings.threads(total, tmp_path, 3, among=there, timeout=limit)
     assert time.monotonic() - before < patience(5)
     for rank in there:
         assert isinstance(errors[rank], RendezvousError)
-        assert f"rank {missing} of 3 did not come within 0.5 s" in str(errors[rank])
+        assert f"rank {missing} of 3 did not come within {limit:g} s" in str(errors[rank])
 
 
 def test_a_rank_that_came_and_ended_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "JOIN", patience(2))
     Folder(tmp_path).set("ringcast/here/2", presence.own(3).pack())
-    errors = gatherings.threads(total, tmp_path, 3, among=(0, 1), timeout=0.5)
+    errors = gatherings.threads(total, tmp_path, 3, among=(0, 1), timeout=patience(0.5))
     for error in errors[:2]:
         assert isinstance(error, RendezvousError)
         assert "rank 2 of 3 did not join" in str(error)

@@ -19,6 +19,7 @@ from ringcast.commands.compare import ComparedCase, Row, compare
 from ringcast.engine import slot_sizes
 from ringcast.schedules import circulant
 from ringcast.wire.collective import COLLECTIVES
+from support.patience import patience
 
 
 def asked(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
@@ -110,7 +111,7 @@ def test_an_algorithm_for_the_hypercube_contends_on_a_ring() -> None:
 def test_a_hundred_thousand_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     begin = time.process_time()
     found = asked(capsys, "bcast", "-n", "100000", "--nblocks", "100")
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < patience(2)
     rows = {row["algorithm"]: row for row in found["rows"]}
     assert rows["circulant"]["rounds"] == 99 + 17
     assert rows["circulant"]["messages"] == 99_999 * 100

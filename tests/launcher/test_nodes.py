@@ -437,14 +437,11 @@ def guests() -> Iterator[Guests]:
 
 def meet(guests: Guests, seconds: float = LIMIT) -> list[tuple[str, tuple[int, ...]]]:
     job = Job(nodes=(), argv=["true"], environment={}, directory="/")
-    limit = StartDeadline(seconds, start=time.monotonic(), timeout=None)
-    with (
-        noted((signal.SIGINT,)) as signals,
-        Watchdog(os.environ) as watchdog,
-        accepted_nodes(job, guests.one, watchdog, signals, limit, None) as (placed, joined_nodes),
-    ):
-        assert [node.host for node in placed.nodes[1:]] == [joined.host for joined in joined_nodes]
-        return [(node.host, node.ranks) for node in placed.nodes]
+    with noted((signal.SIGINT,)) as signals, Watchdog(os.environ) as watchdog:
+        limit = StartDeadline(seconds, start=time.monotonic(), timeout=None)
+        with accepted_nodes(job, guests.one, watchdog, signals, limit, None) as (placed, joined_nodes):
+            assert [node.host for node in placed.nodes[1:]] == [joined.host for joined in joined_nodes]
+            return [(node.host, node.ranks) for node in placed.nodes]
 
 
 def test_ranks_are_in_the_order_of_the_nodes_which_may_take_different_numbers(guests: Guests) -> None:
@@ -485,10 +482,10 @@ def test_a_node_that_has_left_may_come_again(guests: Guests) -> None:
 
 def test_nodes_that_do_not_come_are_named(guests: Guests) -> None:
     guests.come(2)
-    with pytest.raises(
-        JobError, match=r"node 1 has not come to 127\.0\.0\.1:\d+ within 0\.5 s; is the command running"
-    ):
-        meet(guests, 0.5)
+    limit = patience(0.5)
+    text = rf"node 1 has not come to 127\.0\.0\.1:\d+ within {re.escape(f'{limit:g}')} s; is the command running"
+    with pytest.raises(JobError, match=text):
+        meet(guests, limit)
     guests.one = replace(guests.one, nnodes=7)
     with pytest.raises(JobError, match=r"nodes 1-6 have not come"):
         meet(guests, 0.1)
@@ -500,7 +497,7 @@ def test_those_with_another_key_are_counted(guests: Guests) -> None:
     with pytest.raises(
         JobError, match=r"with the same key\? [0-9]+ connections did not show it; make a key once, and exp"
     ):
-        meet(guests, 2.0)
+        meet(guests, patience(2.0))
 
 
 def test_a_port_that_is_taken(guests: Guests) -> None:

@@ -67,7 +67,8 @@ CASES = [  # each law by one of these links, and in `make test-long` by the othe
 
 @pytest.mark.parametrize(("several", "secure", "check"), CASES, indirect=["several"])
 def test_conformance(check: Check, secure: bool, several: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "LINGER", 1.0)  # what was sent to one that has closed keeps close() waiting so long
+    # What was sent to one that has closed keeps close() waiting for so long.
+    monkeypatch.setattr(sockets, "LINGER", patience(1.0))
 
     def make(size: int) -> Sequence[Transport]:
         return ranks(size, secure=secure)

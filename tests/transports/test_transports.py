@@ -38,8 +38,8 @@ CASES = [(check, kind) for check in CHECKS for kind in (*KINDS, "mixed", "routed
 @pytest.mark.parametrize(("check", "kind"), CASES, ids=[f"{check.__name__}-{kind}" for check, kind in CASES])
 def test_conformance(check: Check, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What a rank had sent to one that has closed keeps its own close() waiting for so long.
-    monkeypatch.setattr(zeromq, "LINGER", 1.0)
-    monkeypatch.setattr(routed, "LINGER", 1.0)
+    monkeypatch.setattr(zeromq, "LINGER", patience(1.0))
+    monkeypatch.setattr(routed, "LINGER", patience(1.0))
 
     def make(size: int) -> Sequence[Transport]:
         if kind == "simulated":
