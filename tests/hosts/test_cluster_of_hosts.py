@@ -103,6 +103,9 @@ def test_an_interrupt_ends_the_functions_and_the_cluster_stays(three: Bed, tmp_p
             print("running", flush=True)
             while True: time.sleep(0.01)
 
+        from ringcast.bootstrap.cluster import processes
+        processes.GRACE = 60  # in which all end, on a busy machine too
+
         with ringcast.cluster(hosts="h0,h1:2") as ranks:
             try:
                 ranks.run(endless, timeout=3)

@@ -137,8 +137,8 @@ def test_what_is_advertised_is_where_the_others_connect(bed: Bed) -> None:
 
 
 def ended(workers: list[subprocess.Popen[str]], timeout: float) -> list[str]:
-    """Return what workers printed, all of which must fail by themselves within `timeout`."""
-    deadline = time.monotonic() + timeout
+    """Return what workers printed, all of which must fail by themselves within `patience(timeout)`."""
+    deadline = time.monotonic() + patience(timeout)
     try:
         said = [worker.communicate(timeout=max(0.1, deadline - time.monotonic()))[0] for worker in workers]
     finally:
@@ -150,8 +150,9 @@ def ended(workers: list[subprocess.Popen[str]], timeout: float) -> list[str]:
 
 def test_a_firewall_between_two_ranks_is_an_error_that_names_both_ends(bed: Bed) -> None:
     drop(bed, 1, "10.77.0.3")
+    limit = patience(4.0)
     begin = time.monotonic()
-    said = ended(start(bed, "tcp://10.77.0.1:20000", start_timeout=4.0, ports=PORTS), 40)
+    said = ended(start(bed, "tcp://10.77.0.1:20000", start_timeout=limit, ports=PORTS), 40)
     assert time.monotonic() - begin < patience(25)
     both = (
         r"rank ([12]) at tcp://10\.77\.0\.[23]:2000\d gets no connection to rank ([12]) at tcp://10\.77\.0\.[23]:2000\d"
@@ -159,7 +160,7 @@ def test_a_firewall_between_two_ranks_is_an_error_that_names_both_ends(bed: Bed)
     found = [re.search(both, text) for text in said[1:]]
     assert any(found), "\n".join(said)
     assert all(match[1] != match[2] for match in found if match)
-    assert any("nothing came back within 4 s, as if a firewall dropped the packets" in text for text in said)
+    assert any(f"nothing came back within {limit:g} s, as if a firewall dropped the packets" in text for text in said)
     assert any(FIX in text for text in said)
     assert "PeerFailed: rank 0: peer rank" in said[0]
 

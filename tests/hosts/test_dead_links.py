@@ -207,12 +207,13 @@ def test_a_link_that_never_comes_up_is_known_to_all(transport: str) -> None:
 @pytest.mark.parametrize("cut", [both, one_way, other_way])
 def test_a_link_that_was_cut_before_is_an_error_at_the_start(hosts: Fleet, cut: Any, transport: str) -> None:
     """Of the ranks at its ends; the others hear of that. Where it is cut in one direction no connection is made."""
-    limits = "--transport", transport, "--start-timeout", str(START)
+    limit = patience(START)
+    limits = "--transport", transport, "--start-timeout", f"{limit:g}"
     with healed(hosts):
         cut(hosts.bed)
         start = time.monotonic()
         done = hosts.launch("-H", "h0,h1,h2,h3", *limits, FOREVER, "barrier", "0", "0")
-        assert time.monotonic() - start < START + LATE
+        assert time.monotonic() - start < limit + patience(LATE)
     assert done.returncode == 1
     ends = [rf"{re.escape(hosts.bed.hosts[host].address)}:\d+" for host in (A, B)]
     error = (
@@ -224,7 +225,8 @@ def test_a_link_that_was_cut_before_is_an_error_at_the_start(hosts: Fleet, cut: 
 
 @TRANSPORTS
 def test_a_link_that_comes_back_at_the_start_is_no_failure(hosts: Fleet, transport: str) -> None:
-    arguments = ["-H", "h0,h1,h2,h3", "--transport", transport, "--start-timeout", "30", FOREVER, "barrier", "0", "10"]
+    limits = "--transport", transport, "--start-timeout", f"{patience(30):g}"
+    arguments = ["-H", "h0,h1,h2,h3", *limits, FOREVER, "barrier", "0", "10"]
     with healed(hosts):
         both(hosts.bed)
         with hosts.started(*arguments) as process:

@@ -33,9 +33,10 @@ def launch(folder: Path, starter: str, *program: str) -> subprocess.CompletedPro
     (folder / "jobs").mkdir()
     command = [sys.executable, "-m", "ringcast_launcher", "--rsh-agent", shlex.quote(str(path)), "-H", ",".join(HOSTS)]
     environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 1 127.0.0.1 22", "TMPDIR": str(folder / "jobs")}
+    limit = patience(START)
     done = subprocess.run(
-        [*command, "--start-timeout", f"{START:g}", "--output", "none", *program],
-        env=environment, capture_output=True, text=True, timeout=2 * START, check=False,
+        [*command, "--start-timeout", f"{limit:g}", "--output", "none", *program],
+        env=environment, capture_output=True, text=True, timeout=2 * limit, check=False,
     )  # fmt: skip
     assert list((folder / "jobs").iterdir()) == []
     return done

@@ -65,12 +65,12 @@ def test_all_hosts_that_fail_at_once_are_named(hosts: Fleet) -> None:
 
 def test_a_host_that_never_answers(hosts: Fleet) -> None:
     drop(hosts.bed, 1, hosts.bed.hosts[0].address)
-    start = time.monotonic()
-    said = refused(hosts, "--start-timeout", str(START), "-H", "h0,h1")
+    limit, start = patience(START), time.monotonic()
+    said = refused(hosts, "--start-timeout", f"{limit:g}", "-H", "h0,h1")
     took = time.monotonic() - start
     on(hosts.bed, 1, "ip", "neigh", "del", hosts.bed.hosts[0].address, "dev", "e0")
-    assert START <= took < 2 * START + 5
-    assert f"host h1: its agent has not started within {START:g} s" in said
+    assert limit <= took < 2 * limit + patience(5)
+    assert f"host h1: its agent has not started within {limit:g} s" in said
 
 
 @contextmanager
@@ -192,8 +192,8 @@ def test_a_launcher_that_is_reached_by_ssh_only_in_the_other_direction(hosts: Fl
 def test_a_firewall_between_two_hosts_of_workers(hosts: Fleet, tmp_path: Path) -> None:
     with fleet("3", tmp_path) as three:
         drop(three.bed, 1, three.bed.hosts[2].address)
-        arguments = ["--start-timeout", "15", "-H", "h0,h1,h2", str(PROGRAMS / "without_end.py"), "barrier", "8", "3"]
-        done = three.launch(*arguments)
+        options = ["--start-timeout", f"{patience(15):g}", "-H", "h0,h1,h2"]
+        done = three.launch(*options, str(PROGRAMS / "without_end.py"), "barrier", "8", "3")
         three.assert_empty()
     assert done.returncode == 1, done.stderr
     assert re.search("rank [12] .*rank [12]", done.stderr), done.stderr

@@ -94,17 +94,19 @@ def test_the_timeout_of_the_job_counts_while_node_0_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "words"),
+    ("option", "seconds", "code", "words"),
     [
-        (["--timeout", "2"], 124, "timeout: the job did not end within 2 s; not started yet: host h1.test"),
-        (["--start-timeout", "5"], 1, "host h1.test: its workers were not started within 5 s"),
+        ("--timeout", 2, 124, "timeout: the job did not end within {} s; not started yet: host h1.test"),
+        ("--start-timeout", 5, 1, "host h1.test: its workers were not started within {} s"),
     ],
 )
-def test_a_host_that_starts_no_workers(tmp_path: Path, options: list[str], code: int, words: str) -> None:
-    (tmp_path / "mute.py").write_text(MUTE + "while sys.stdin.buffer.read(1): pass\n")
+def test_a_host_that_starts_no_workers(tmp_path: Path, option: str, seconds: float, code: int, words: str) -> None:
+    lives = "while sys.stdin.buffer.read1(): out.write(encode(None)); out.flush()\n"  # else it is lost after a while
+    (tmp_path / "mute.py").write_text(MUTE + lives)
     silent = starter(tmp_path, f"exec {python(tmp_path / 'mute.py')}")
-    done, took = launch(*options, *silent, "-H", "localhost,h1.test", *SLEEP)
-    assert (done.returncode, done.stderr) == (code, f"ringcast-launch: {words}\n")
+    limit = f"{patience(seconds):g}"
+    done, took = launch(option, limit, *silent, "-H", "localhost,h1.test", *SLEEP)
+    assert (done.returncode, done.stderr) == (code, f"ringcast-launch: {words.format(limit)}\n")
     assert took < patience(30)
 
 
