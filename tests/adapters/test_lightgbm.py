@@ -95,10 +95,12 @@ def told(how: str, n: int = 3) -> tuple[dict[int, dict[str, Any]], subprocess.Co
 @pytest.mark.live
 def test_a_rank_that_is_killed_is_named_by_the_others_which_train_on_without_it() -> None:
     ranks, done = told("kill")
+    assert re.search(r"rank 1 .* failed: killed by SIGKILL", done.stderr), done.stderr
     for rank in (0, 2):
         assert ranks[rank]["error"] == "PeerFailed", done.stderr
         assert "peer rank 1 " in ranks[rank]["text"]
-        assert "killed by SIGKILL" in ranks[rank]["text"]
+        # On a busy machine the launcher's word may come later than a rank waits for it that has lost the connection.
+        assert re.search("killed by SIGKILL| is lost: ", ranks[rank]["text"])
         assert ranks[rank]["time"] - ranks[1]["ends"] < patience(2)
         assert ranks[rank]["left"] == 2, done.stderr
 

@@ -78,7 +78,8 @@ def test_a_rank_that_is_killed_is_named_by_the_others_which_train_on_without_it(
     for rank in returned:
         assert ranks[rank]["error"] == "PeerFailed", stderr
         assert f"peer rank {victim} " in ranks[rank]["text"]
-        assert "killed by SIGKILL" in ranks[rank]["text"]
+        # On a busy machine the launcher's word may come later than a rank waits for it that has lost the connection.
+        assert re.search("killed by SIGKILL| is lost: ", ranks[rank]["text"])
         assert ranks[rank]["time"] - ranks[victim]["ends"] < patience(2)
         assert len(returned) < 3 or ranks[rank]["left"] == 3, stderr
 

@@ -48,17 +48,17 @@ CAUSES = {
     "abort": "killed by SIGABRT",
     "segfault": "killed by SIGSEGV",
     "memory": "MemoryError",
-    "spin": "CollectiveTimeout: .* did not finish within 5 s|waited 5 s for it",
+    "spin": "CollectiveTimeout: .* did not finish within {call:g} s|waited {call:g} s for it",
 }
 
 
 def run(seed: int) -> None:
     """Run the job of this seed and look at all that it leaves."""
-    end = end_of(seed)
+    end, limit = end_of(seed), patience(CALL)
     with tempfile.TemporaryDirectory(prefix="rc-doomed-") as name:
         folder, jobs = Path(name), Path(name) / "jobs"
         jobs.mkdir()
-        limits = {"RINGCAST_TIMEOUT": str(CALL)} if end.way == "spin" else {}
+        limits = {"RINGCAST_TIMEOUT": f"{limit:g}"} if end.way == "spin" else {}
         done = subprocess.run(
             [*LAUNCH, "-n", str(SIZE), "--timeout", f"{patience(60):g}", str(PROGRAM), str(seed), name],
             env={**os.environ, **QUIET, **limits, "TMPDIR": str(jobs)},
@@ -68,8 +68,8 @@ def run(seed: int) -> None:
         )
         try:
             survivors = [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*"))]
-            check_survivors(end, survivors, float((folder / "end").read_text()))
-            check_verdict(end, done)
+            check_survivors(end, survivors, float((folder / "end").read_text()), limit)
+            check_verdict(end, done, limit)
             assert not list(jobs.iterdir())
             assert not living(survivors[0]["nonce"])
         except BaseException as error:
@@ -77,10 +77,10 @@ def run(seed: int) -> None:
             raise
 
 
-def check_survivors(end: End, survivors: list[dict[str, object]], ended: float) -> None:
+def check_survivors(end: End, survivors: list[dict[str, object]], ended: float, call: float) -> None:
     assert len(survivors) == SIZE - 1
+    limit = call + patience(SOON) if end.way == "spin" else patience(LATE if end.way == "stop" else SOON)
     for survivor in survivors:
-        limit = CALL + SOON if end.way == "spin" else LATE if end.way == "stop" else SOON
         assert survivor["time"] - ended < limit, f"{survivor['time'] - ended:g} s"
         if end.way == "spin":  # computes, for all that can be known: whoever waits for whom, nobody is accused
             assert survivor["type"] in ("CollectiveTimeout", "Revoked", "PeerFailed"), survivor
@@ -91,14 +91,14 @@ def check_survivors(end: End, survivors: list[dict[str, object]], ended: float) 
             assert survivor["peer"] == end.victim, survivor
 
 
-def check_verdict(end: End, done: subprocess.CompletedProcess[str]) -> None:
+def check_verdict(end: End, done: subprocess.CompletedProcess[str], call: float) -> None:
     *_, before, last = done.stderr.splitlines()  # an error of Python stands, with its traceback, before the last line
     if end.way == "memory":  # without any even the interpreter's own end may fail, and say so after the error
         assert done.returncode > 0
         assert re.search(CAUSES[end.way], done.stderr)
     else:
         assert done.returncode == CODES[end.way]
-        assert re.search(CAUSES[end.way], f"{before}\n{last}")
+        assert re.search(CAUSES[end.way].format(call=call), f"{before}\n{last}")
     if end.way != "spin":
         assert last.startswith(f"ringcast-launch: rank {end.victim} ")
 

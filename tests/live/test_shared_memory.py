@@ -313,7 +313,9 @@ def test_a_rank_whose_thread_frees_a_buffer_in_use_is_named_and_nobody_waits(
     assert done.returncode == 128 + end, done.stderr
     assert re.search(rf"rank {owner} \(.*\) failed: killed by {name}", done.stderr.splitlines()[-1]), done.stderr
     (line,) = done.stdout.splitlines()
-    assert line.startswith(f"[{1 - owner}] {1 - owner} heard of {owner} killed by {name}"), done.stdout
+    # On a busy machine the launcher's word may come later than a rank waits for it that has lost the connection.
+    cause = f"(killed by {name}|the link from rank {1 - owner} to rank {owner} is lost: )"
+    assert re.match(rf"\[{1 - owner}\] {1 - owner} heard of {owner} {cause}", line), done.stdout
     assert not living(folder)
 
 

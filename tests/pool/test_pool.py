@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -298,8 +299,10 @@ def test_without_retries_a_task_whose_worker_is_killed_fails_and_names_it() -> N
         error = pool.submit(_kill_myself).exception(patience(20))
         assert time.monotonic() - begin < patience(2)
         assert isinstance(error, ringcast.WorkerDied)
-        assert (error.cause, error.attempts, error.host) == ("killed by SIGKILL", 1, os.uname().nodename)
+        assert (error.attempts, error.host) == (1, os.uname().nodename)
         assert error.rank in (1, 2)
+        # On a busy machine the launcher's word may come later than a rank waits for it that has lost the connection.
+        assert re.search("^killed by SIGKILL$| is lost: ", error.cause)
         assert pool.submit(abs, -1).result(patience(20)) == 1
 
 
