@@ -14,7 +14,7 @@ from support import needs
 from support.patience import patience
 from support.places import ROOT, TESTS
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(400), pytest.mark.xdist_group("torch")]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
 PROGRAMS = TESTS / "support/programs"
 
 

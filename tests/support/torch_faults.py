@@ -1,7 +1,7 @@
 """A rank of torch meets with a fault: what do the others raise, and when? `python -m support.torch_faults`.
 
 Prints a line of JSON for each survivor of each fault: the fault, its rank, the error's class and text, and seconds from
-the fault to the error.
+the fault to the error; where a limit ends the call, from a moment before any survivor can have begun it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from support.torch_ranks import play
 
 SIZE, VICTIM, LIMIT = 3, 1, 3.0
 PLAIN = torch.float32, dist.ReduceOp.SUM
+Fault = Callable[[float], object]  # strikes; the argument is the time from which seconds count
 
 
-def train(fault: Callable[[], object], rank: int, _: int) -> None:
+def train(fault: Fault, rank: int, _: int) -> None:
     """Train by DDP; in the third backward pass the victim meets with the fault."""
     model = torch.nn.Sequential(*(torch.nn.Linear(10, 10) for _ in range(5)))
     ddp, passes = DistributedDataParallel(model), [0]
@@ -38,7 +39,7 @@ def train(fault: Callable[[], object], rank: int, _: int) -> None:
     def strike(gradient: torch.Tensor) -> torch.Tensor:
         passes[0] += 1
         if rank == VICTIM and passes[0] == 3:
-            fault()
+            fault(time.monotonic())
         return gradient
 
     next(iter(model[2].parameters())).register_hook(strike)
@@ -46,20 +47,23 @@ def train(fault: Callable[[], object], rank: int, _: int) -> None:
         ddp(torch.ones(2, 10)).sum().backward()
 
 
-def collect(fault: Callable[[], object], rank: int, _: int) -> None:
+def collect(fault: Fault, rank: int, _: int) -> None:
     """Make calls that the program waits for; the victim meets with the fault in between."""
     dist.group.WORLD.set_timeout(timedelta(seconds=LIMIT))
+    before = time.monotonic()
     for number in range(1000):
         if rank == VICTIM and number == 20:
-            fault()
+            fault(before)
+        before = time.monotonic()
         dist.all_reduce(torch.ones(10))
 
 
-def limited(way: str, fault: Callable[[], object], rank: int, _: int) -> None:
+def limited(way: str, fault: Fault, rank: int, _: int) -> None:
     """Make a call that may take a second, by its options or by the wait for it."""
+    before = time.monotonic()
     dist.barrier()
     if rank == VICTIM:
-        fault()
+        fault(before)
     group, second, ones = dist.group.WORLD, timedelta(seconds=1), [torch.ones(2) for _ in range(3)]
     if way == "of several":
         many = [torch.empty(2 * SIZE) for _ in ones]
@@ -70,24 +74,24 @@ def limited(way: str, fault: Callable[[], object], rank: int, _: int) -> None:
     group.allreduce(ones[:1], options).wait()
 
 
-def mismatch(_: Callable[[], object], rank: int, __: int) -> None:
+def mismatch(_: Fault, rank: int, __: int) -> None:
     """Pass tensors of different sizes."""
     dist.all_reduce(torch.ones(5 if rank == VICTIM else 4))
 
 
-def renamed(_: Callable[[], object], rank: int, __: int) -> None:
+def renamed(_: Fault, rank: int, __: int) -> None:
     """Pass tensors of different sizes to a call that torch has renamed, and wrapped in a warning."""
     part = torch.empty(2 if rank == VICTIM else 1)
     dist.reduce_scatter_tensor(part, torch.ones(SIZE * len(part)))
 
 
-def mixed(right: Any, wrong: Any, _: Callable[[], object], rank: int, __: int) -> None:
+def mixed(right: Any, wrong: Any, _: Fault, rank: int, __: int) -> None:
     """Combine in two ways: `right` and `wrong` are a dtype and an operator."""
     dtype, op = wrong if rank == VICTIM else right
     dist.all_reduce(torch.ones(4, dtype=dtype), op)
 
 
-def uneven(_: Callable[[], object], rank: int, size: int) -> None:
+def uneven(_: Fault, rank: int, size: int) -> None:
     """Gather 1, 3 and 2 items into outputs of 2 each: as many as come, but not in these parts."""
     outputs = [torch.full((2,), 7.0) for _ in range(size)]
     try:
@@ -97,7 +101,7 @@ def uneven(_: Callable[[], object], rank: int, size: int) -> None:
         assert all(output.tolist() == [7.0, 7.0] for output in outputs)
 
 
-def destroy(_: Callable[[], object], rank: int, __: int) -> None:
+def destroy(_: Fault, rank: int, __: int) -> None:
     """Leave while the others are in a call."""
     if rank == VICTIM:
         dist.destroy_process_group()
@@ -105,7 +109,7 @@ def destroy(_: Callable[[], object], rank: int, __: int) -> None:
     dist.all_reduce(torch.ones(4))
 
 
-def abort(_: Callable[[], object], rank: int, __: int) -> None:
+def abort(_: Fault, rank: int, __: int) -> None:
     """End the calls of all ranks."""
     if rank == VICTIM:
         dist.group.WORLD.abort()
@@ -136,8 +140,8 @@ FAULTS = {
 def meet(name: str, struck: Path, rank: int, size: int) -> None:
     work, number = FAULTS[name]
 
-    def fault() -> None:
-        struck.write_text(f"{time.monotonic()} {os.getpid()}")
+    def fault(when: float) -> None:
+        struck.write_text(f"{when} {os.getpid()}")
         kill(number)
 
     torch.set_num_threads(1)
