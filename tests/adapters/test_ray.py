@@ -346,16 +346,19 @@ class TestErrors:
         assert errors_of(actors, work)[1][0] is not None
 
     def test_a_rank_that_does_not_come_is_named(self, processes: list[Any]) -> None:
-        from support.programs.ray_ranks import errors_of
+        from support.programs.ray_ranks import errors_of, on_all
+
+        limit = f"{patience(1):g}"
 
         def work(rank: int) -> None:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("RINGCAST_START_TIMEOUT", "1")
+                patch.setenv("RINGCAST_START_TIMEOUT", limit)
                 begin(rank, "too small", SIZE + 1)
 
+        on_all(processes, lambda _: None)  # the limit is for processes that have started
         for error, _ in errors_of(processes, work):
             assert isinstance(error, RendezvousError)
-            assert f"rank {SIZE} of {SIZE + 1} did not come within 1 s" in str(error)
+            assert f"rank {SIZE} of {SIZE + 1} did not come within {limit} s" in str(error)
 
     def test_a_call_may_have_a_limit(self, actors: list[Any]) -> None:
         from support.programs.ray_ranks import errors_of

@@ -43,7 +43,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"
 
 # Works until the test says that it is over and as many strangers have been counted as it says; tells what was counted.
 WORK = """
-import json, os, time
+import json, os, sys, time
 import numpy as np, ringcast
 from ringcast.net.keys import control_pair
 key, control, nonce = (os.environ[f"RINGCAST_{name}"] for name in ("KEY", "CONTROL", "NONCE"))
@@ -58,7 +58,7 @@ if comm.rank == 0:
     with open("part", "w") as file:
         json.dump(told, file)
     os.rename("part", "told")
-deadline, expected, calls = time.monotonic() + 90, None, 0
+deadline, expected, calls = time.monotonic() + float(sys.argv[1]), None, 0
 while True:
     if comm.rank == 0 and os.path.exists("over"):
         expected = int(open("over").read())
@@ -85,7 +85,11 @@ class Working:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environment = ENVIRONMENT | {"RINGCAST_DEBUG": "info", "TMPDIR": str(folder)}
         self.process = subprocess.Popen(
-            [*command, *options, "work.py"], cwd=folder, env=environment, stdin=subprocess.DEVNULL, **pipes
+            [*command, *options, "work.py", f"{patience(90):g}"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            **pipes,
         )
         self._said: list[str] = []
         self._reader = threading.Thread(target=lambda: self._said.append(self.process.stderr.read()))

@@ -117,11 +117,13 @@ def test_too_few_threads_are_an_error_at_once(client: Any) -> None:
 
 
 def test_a_call_has_a_time_limit(client: Any) -> None:
+    longer = patience(2)
+
     def work(comm: Communicator) -> None:
         if comm.rank:
             comm.barrier()
         else:
-            time.sleep(2)  # so that the others time out before they are told that it has left
+            time.sleep(longer)  # so that the others time out before they are told that it has left
 
     with pytest.raises(RunFailed, match="CollectiveTimeout"):
         ringcast.on_dask(client, work, 3, timeout=0.5)

@@ -150,7 +150,8 @@ def test_ranks_save_their_state_after_sigterm(
 @pytest.mark.live
 @pytest.mark.parametrize("signals", [1, 2])
 def test_the_grace_period_ends_by_itself_or_by_a_second_signal(started: Started, signals: int) -> None:
-    job = started.launch("-n", "2", "--grace", {1: "0.5", 2: "1000"}[signals], program=SAVE)
+    grace = {1: patience(1), 2: 1000}[signals]
+    job = started.launch("-n", "2", "--grace", f"{grace:g}", program=SAVE)
     said(job, "ready")
     job.send_signal(signal.SIGTERM)
     said(job, "saving")

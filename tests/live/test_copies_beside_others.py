@@ -18,6 +18,7 @@ import pytest
 
 from support import needs, second_user
 from support.fleets import Fleet, fleet, until
+from support.patience import patience
 from support.places import ROOT
 
 pytestmark = pytest.mark.live
@@ -28,8 +29,7 @@ PROGRAMS = {
     "scp": ["scp", "-r", "-p", "{source}", "h1:{target}"],
 }
 SLOWLY = {"ringcast cp": ["--limit-rate", "2m"], "rsync": ["--bwlimit=2000"], "scp": ["-l", "16000"]}
-# Seconds, after which a program that copies a few bytes waits for ever. Not scaled: with scp they pass in full.
-WAITS = 40
+WAITS = 40  # seconds, after which a program that copies a few bytes waits for ever
 SECRET = b"for root only\n"
 VICTIM = b"private\n"
 SAFE = "copied safely", "refused", "the link is copied"
@@ -55,7 +55,7 @@ class Stage:
         at = words.index("cp" if "cp" in words else self._program) + 1
         command = [*words[:at], *(SLOWLY[self._program] if meanwhile else []), *words[at:]]
         process = self._hosts.bed.start(
-            0, ["timeout", str(WAITS), *command], env=self._hosts.environment,
+            0, ["timeout", f"{patience(WAITS):g}", *command], env=self._hosts.environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         if meanwhile is not None:

@@ -277,9 +277,10 @@ if comm.rank == 1:
     stuck()
 time.sleep(1000)
 """
-    code, errors = outside.end(outside.launch("-n", "2", "--timeout", "8", program=program))
+    limit = f"{patience(8):g}"
+    code, errors = outside.end(outside.launch("-n", "2", "--timeout", limit, program=program))
     assert code == 124
-    assert "the job did not end within 8 s; still running: ranks 0, 1" in errors[-1]
+    assert f"the job did not end within {limit} s; still running: ranks 0, 1" in errors[-1]
     assert 'program.py", line 10 in <module>' in stacks_of(errors, "rank 0")
     assert 'program.py", line 7 in stuck' in stacks_of(errors, "rank 1")
     assert 'program.py", line 9 in <module>' in stacks_of(errors, "rank 1")
@@ -295,7 +296,7 @@ comm.sendrecv(None, None, 2)
 
 
 def test_a_timeout_shows_each_place_once_and_at_last_who_waits_for_whom(outside: Outside) -> None:
-    code, errors = outside.end(outside.launch("-n", "4", "--timeout", "8", program=WAIT))
+    code, errors = outside.end(outside.launch("-n", "4", "--timeout", f"{patience(8):g}", program=WAIT))
     assert code == 124
     assert errors[-1].endswith("still running: ranks 0, 1, 2, 3; rank 2 is in no call; ranks 0, 1, 3 wait for rank 2")
     file = f'    File "{outside.folder}/program.py", line'
@@ -305,7 +306,7 @@ def test_a_timeout_shows_each_place_once_and_at_last_who_waits_for_whom(outside:
 
 @pytest.mark.long
 def test_with_verbose_all_frames_of_all_threads_are_shown(outside: Outside) -> None:
-    code, errors = outside.end(outside.launch("-v", "-n", "4", "--timeout", "8", program=WAIT))
+    code, errors = outside.end(outside.launch("-v", "-n", "4", "--timeout", f"{patience(8):g}", program=WAIT))
     assert code == 124
     assert "sendrecv" in stacks_of(errors, "rank 1")
     assert "(most recent call first)" in stacks_of(errors, "rank 2")
@@ -313,7 +314,7 @@ def test_with_verbose_all_frames_of_all_threads_are_shown(outside: Outside) -> N
 
 def test_a_rank_that_has_not_joined_has_no_stacks(outside: Outside) -> None:
     program = "import time\ntime.sleep(1000)"
-    code, errors = outside.end(outside.launch("-n", "2", "--timeout", "1", program=program))
+    code, errors = outside.end(outside.launch("-n", "2", "--timeout", f"{patience(1):g}", program=program))
     assert code == 124
     assert stacks_of(errors, "ranks 0, 1") == NO_STACKS
 

@@ -12,7 +12,7 @@ import pytest
 
 from support import needs
 from support.lane_ends import BUILDS, need
-from support.patience import patience
+from support.patience import patience, slowness
 from support.places import SUPPORT, TESTS
 
 pytestmark = needs.shared_memory
@@ -94,4 +94,5 @@ def test_ranks_that_talk_understand_each_other(
     """However their messages go; and the rank that gets many has most by prediction, where that is not off."""
     shares = talk(size, seed, 300, variables, *options)
     assert len(shares) == size
-    assert (max(shares) > 0.5) == (variables is not WITHOUT)
+    # A message that a rank has waited for long counts as not predicted: on a busy machine there are more of these.
+    assert (max(shares) > 0.5 / slowness()) == (variables is not WITHOUT)

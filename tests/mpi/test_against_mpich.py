@@ -94,7 +94,7 @@ class Job:
         assert running.stdin is not None
         assert running.stdout is not None
         print(program, file=running.stdin, flush=True)
-        line = running.stdout.readline() if select.select([running.stdout], [], [], LONGEST)[0] else ""
+        line = running.stdout.readline() if select.select([running.stdout], [], [], patience(LONGEST))[0] else ""
         return json.loads(line) if line else self._end()
 
     def _end(self) -> str:

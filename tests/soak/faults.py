@@ -11,6 +11,7 @@ from pathlib import Path
 
 from support.beds import set_link
 from support.fleets import AGENT, Fleet, finished, until
+from support.patience import patience
 
 from .fault import Fault
 from .jobs import TESTS
@@ -39,7 +40,7 @@ class Faults:
         try:
             done, seconds = self._struck(fault, seed, folder)
             judge(fault, done)
-            limit = bound(fault)
+            limit = patience(bound(fault))
             assert seconds < limit, f"the job ended {seconds:.1f} s after the fault, not within {limit:g} s"
             self._hosts.assert_empty(GONE)
         except Exception as error:
