@@ -19,6 +19,7 @@ from ringcast.engine import direct
 from ringcast.engine.execute import Result, Steps, execute
 from ringcast.engine.predicted import Predicted, ended, failed
 from ringcast.engine.program import OWN, Program
+from ringcast.engine.recorder import Recorder
 from ringcast.engine.slots import ArraySlots, Memory
 from ringcast.engine.task import Task
 from ringcast.ops import Array, Op
@@ -79,10 +80,8 @@ class Again:
         )
         if op is None:
             return None
-        if profiler is None:
-            endpoint.recorder.begin(op, stage.record)
-        else:
-            profiler.begin(op, stage.record, tally)
+        Recorder.begin(endpoint.recorder, op, stage.record)  # a profiler would only look for the tally
+        op.tally = tally
         return op
 
     def _over(self, op: Operation) -> None:

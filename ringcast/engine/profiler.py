@@ -96,10 +96,9 @@ class Profiler(Recorder):
         self._at_end: list[int] = []  # the payload, whose memory is released then
         self._save, self._due = save, self.start  # the first time after the first call
 
-    def begin(self, op: Operation, call: bytes, known: Tally | None = None) -> None:
-        """Begin an operation as the recorder does; `known` is its tally, if the caller has it."""
+    def begin(self, op: Operation, call: bytes) -> None:
         _begin(self, op, call)
-        tally = known or self._of.get((op.site, call, op.context))
+        tally = self._of.get((op.site, call, op.context))
         if tally is None:
             if op.site is NOWHERE:  # ringcast's own, as between the runs of a cluster
                 op.tally = None
