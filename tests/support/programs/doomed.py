@@ -161,8 +161,11 @@ def note(folder: Path, rank: int, error: BaseException) -> None:
 
 def main() -> None:
     seed, folder = int(sys.argv[1]), Path(sys.argv[2])
-    end, rng, comm = end_of(seed), random.Random(seed), ringcast.init()
-    doomed = comm.rank == end.victim
+    end, rng = end_of(seed), random.Random(seed)
+    doomed = int(os.environ["RINGCAST_RANK"]) == end.victim
+    if doomed and end.place == "inside":
+        os.environ["RINGCAST_DIRECT"] = "0"  # messages that are predicted are awaited elsewhere
+    comm = ringcast.init()
     before = lay(comm, end, folder) if doomed else None
     try:
         for number in itertools.count():
