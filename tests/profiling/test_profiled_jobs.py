@@ -15,7 +15,7 @@ import pytest
 from ringcast.wire.flight import PROFILE
 from ringcast_launcher.run.profile import parts_in
 from support.fleets import Fleet
-from support.patience import patience
+from support.patience import of_patient_launcher, patience
 from support.places import ROOT
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -75,7 +75,7 @@ comm.barrier()
 
 def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ringcast_launcher", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **of_patient_launcher(), "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=patience(100))
 
 

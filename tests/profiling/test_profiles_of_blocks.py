@@ -18,6 +18,7 @@ from ringcast.profiling import attach as attaching
 from ringcast.profiling.attach import attach, begin_block, detach
 from ringcast.profiling.files import read
 from ringcast.profiling.part import part_of
+from support.patience import of_patient_launcher
 from support.profiled_runs import PHASES, profiled, site
 
 
@@ -147,7 +148,12 @@ def test_an_error_in_the_block_is_in_the_profile(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["error", "finalize"])
-def test_a_block_that_a_rank_has_left_early_has_the_part_of_rank_0(end: str, tmp_path: Path) -> None:
+def test_a_block_that_a_rank_has_left_early_has_the_part_of_rank_0(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in of_patient_launcher().items():
+        monkeypatch.setenv(name, value)
+
     def work(comm: Communicator) -> None:
         with ringcast.profile(tmp_path / "p.json"):
             comm.allreduce(np.ones(10))

@@ -58,7 +58,7 @@ def test_a_wait_that_failed_is_no_lateness_of_the_calls_before(tmp_path: Path) -
 
 
 def test_the_time_of_a_failed_call_is_a_wait_for_the_rank_that_did_not_come(tmp_path: Path) -> None:
-    over = threading.Event()
+    over, timeout = threading.Event(), patience(0.3)
 
     def work(comm: Communicator) -> None:
         comm.barrier()
@@ -66,7 +66,7 @@ def test_the_time_of_a_failed_call_is_a_wait_for_the_rank_that_did_not_come(tmp_
             over.wait()
             return
         try:
-            comm.recv(1, timeout=0.3)
+            comm.recv(1, timeout=timeout)
         finally:
             over.set()
 
@@ -74,7 +74,7 @@ def test_the_time_of_a_failed_call_is_a_wait_for_the_rank_that_did_not_come(tmp_
         ringcast.run(work, 2, backend="threads", profile=str(tmp_path / "p.json"))
     report = read(tmp_path / "p.json")
     assert (site(report, "recv")["failed"], site(report, "recv")["missed"]) == (1, [1])
-    assert report["ranks"][0]["late"] >= 0.3
+    assert report["ranks"][0]["late"] >= timeout
     assert report["ranks"][0]["python"] < 0.1 * report["ranks"][0]["late"]
     assert "The job failed while ranks waited for rank 1 in recv at test_waits.py" in report["summary"]
 
@@ -207,10 +207,10 @@ def test_a_wait_for_a_request_is_no_python(call: str, count: int, tmp_path: Path
 
 def test_a_rank_that_waits_for_a_request_is_not_to_blame(tmp_path: Path) -> None:
     """Rank 0 is slow; each other one waits for the rank before it, and makes the rank after it wait."""
-    pause = patience(0.03)
+    pause = patience(0.1)
 
     def work(comm: Communicator) -> None:
-        for _ in range(10):
+        for _ in range(5):
             if comm.rank == 0:
                 time.sleep(pause)
             else:
@@ -221,15 +221,15 @@ def test_a_rank_that_waits_for_a_request_is_not_to_blame(tmp_path: Path) -> None
 
     report = profiled(work, 4, tmp_path)
     blamed = [rank["blamed"] for rank in report["ranks"]]
-    assert blamed[0] >= 8 * pause
-    assert sum(blamed[1:]) < 3 * pause
+    assert blamed[0] >= 4 * pause
+    assert sum(blamed[1:]) < 2 * pause
 
 
 def test_nothing_waits_for_a_message_that_comes_while_the_receiver_computes(tmp_path: Path) -> None:
-    pause = patience(0.02)
+    pause = patience(0.1)
 
     def work(comm: Communicator) -> None:
-        for _ in range(10):
+        for _ in range(5):
             comm.barrier()
             if comm.rank == 1:
                 request = comm.irecv(0)
@@ -243,15 +243,15 @@ def test_nothing_waits_for_a_message_that_comes_while_the_receiver_computes(tmp_
     found = site(report, "irecv")
     assert found["late"] < pause
     assert sum(calls for _, calls, _ in found["blame"]) <= 2
-    assert found["hidden"] >= 10 * pause
+    assert found["hidden"] >= 5 * pause
 
 
 def test_requests_that_are_awaited_in_turn_have_their_own_lateness(tmp_path: Path) -> None:
     """Rank 0 waits for rank 1, computes, and then waits for rank 2, which has sent by then, but for a little."""
-    pause = patience(0.03)
+    pause = patience(0.1)
 
     def work(comm: Communicator) -> None:
-        for _ in range(5):
+        for _ in range(3):
             comm.barrier()
             if comm.rank == 0:
                 first, second = comm.irecv(1), comm.irecv(2)
@@ -263,8 +263,8 @@ def test_requests_that_are_awaited_in_turn_have_their_own_lateness(tmp_path: Pat
                 comm.send(1, 0)
 
     cost = {rank: seconds for rank, _, seconds in site(profiled(work, 3, tmp_path), "irecv")["blame"]}
-    assert 5 * 3 * pause <= cost[1] <= 5 * 5 * pause
-    assert cost.get(2, 0.0) <= 5 * 2 * pause
+    assert 3 * 3 * pause <= cost[1] <= 3 * 5 * pause
+    assert cost.get(2, 0.0) <= 3 * 2 * pause
 
 
 def of_ringcast(comm: Communicator) -> Callable[[], object]:

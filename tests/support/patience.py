@@ -7,9 +7,12 @@ scales it too: such a bound is one for processes that get a processor when they 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+
+from support.places import SUPPORT
 
 WORK = [sys.executable, "-c", "import numpy"]  # what each rank of a job begins with
 CALM = 0.2  # seconds that it takes at most on two calm processors; on the slowest of ours 0.12
@@ -21,6 +24,12 @@ _slowest, _measured = 1.0, float("-inf")
 def patience(limit: float) -> float:
     """Return `limit` seconds, times the slowness of this machine; never less than `limit`."""
     return limit * slowness()
+
+
+def of_patient_launcher() -> dict[str, str]:
+    """Return variables by which a launcher gives the ranks time for their ends when a job has failed."""
+    path = [str(SUPPORT / "patient"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(path), "GRACE": str(patience(1.0))}
 
 
 def slowness() -> float:
