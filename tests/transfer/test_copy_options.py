@@ -154,6 +154,10 @@ def big(tmp_path: Path) -> Path:
 def threads_end(nothing_left: None) -> Iterator[None]:
     """Wait for the end of threads that were given up."""
     yield
+    await_writers()
+
+
+def await_writers() -> None:
     for thread in threading.enumerate():
         if thread.name == "ringcast-writer":
             thread.join(patience(10))
@@ -171,7 +175,7 @@ def test_a_disk_that_blocks_holds_up_nobody_for_longer_than_was_said(
     monkeypatch.setattr(layout, "SEGMENT", 20)  # more than there are buffers
     began = time.monotonic()
     try:
-        report = copied(big, tmp_path / "out", slow=2.0, compress=compress)[0]
+        report = copied(big, tmp_path / "out", slow=patience(2.0), compress=compress)[0]
     finally:
         disk.free.set()
     assert time.monotonic() - began < patience(30)  # it is 2 s and the copy, on an idle machine
@@ -186,9 +190,12 @@ def test_a_disk_that_blocks_holds_up_nobody_for_longer_than_was_said(
 def test_a_disk_that_is_slow_all_the_time_is_left_out_between_segments_and_resumed(
     tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pause = patience(0.2)
     with monkeypatch.context() as patched:
-        SlowDisk(patched, {1: 0.2})
-        report = copied(big, tmp_path / "out", slow=2.5)[0]
+        disk = SlowDisk(patched, {1: pause})
+        report = copied(big, tmp_path / "out", slow=12.5 * pause)[0]
+        disk.free.set()
+        await_writers()  # the file is theirs until then
     assert report.ranks[0].error.startswith("too slow: its disk made all others wait ")
     assert 0 < report.ranks[0].written < report.nbytes
     assert not report.ranks[1].error
@@ -200,10 +207,11 @@ def test_a_disk_that_is_slow_all_the_time_is_left_out_between_segments_and_resum
 
 @pytest.mark.usefixtures("small_pieces")
 def test_ranks_wait_for_a_slow_disk_and_it_is_named(tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    SlowDisk(monkeypatch, {1: 0.02})
+    pause = patience(0.02)
+    SlowDisk(monkeypatch, {1: pause})
     report = copied(big, tmp_path / "out")[0]
     assert report.ok
-    assert report.ranks[0].stalled > 0.3
+    assert report.ranks[0].stalled > 15 * pause
     assert report.ranks[0].stalled > report.ranks[1].stalled
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from ringcast.transfer.sources import tries
 from ringcast.transfer.sources.base import Interrupted
 from ringcast.transfer.sources.opening import open_source
 from support.cases import each
-from support.patience import patience
+from support.patience import patience, slowness
 from support.reads import alike, named_hosts, on_host, read
 from support.store import Handler, Store, store
 
@@ -344,7 +345,7 @@ def test_the_timeout_bounds_the_wait_for_a_source_that_gives_nothing(moment: str
             handler.close_connection = True
         return True
 
-    timeout = 0.3 if hosts == "a" else 1.0
+    timeout = patience(0.3 if hosts == "a" else 1.0)
     with store(DATA) as served:
         served.always = silent
         before = time.monotonic()
@@ -379,14 +380,14 @@ def test_a_reader_gives_up_before_the_ranks_that_wait_for_it(monkeypatch: pytest
 
 def test_a_timeout_names_the_call_of_the_program_and_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 1 waits in a call that `read_file` makes, for rank 0, whose package hangs."""
-    timed_out = threading.Event()
+    timed_out, timeout = threading.Event(), patience(0.3)
 
     def hang(*_: Any) -> Any:
         timed_out.wait()
         raise Interrupted("too late")
 
     def work(comm: Communicator) -> tuple[str, str, str, str]:
-        comm.timeout = 0.3 if comm.rank else None
+        comm.timeout = timeout if comm.rank else None
         with on_host("a"), pytest.raises(RingcastError) as caught:
             comm.read_file("memory://me:secret@bucket/file")
         timed_out.set()
@@ -403,7 +404,7 @@ def test_a_timeout_names_the_call_of_the_program_and_its_line(monkeypatch: pytes
     with named_hosts():  # rank 0 hears of the error within a tenth of a second
         text, inside, place, line = ringcast.run(work, 2, backend="threads")[1]
     call = f"read_file('memory://bucket/file') at {line}"
-    why = "did not finish within 0.3 s; waiting for rank 0, which may wait for the source (in bcast_into #"
+    why = f"did not finish within {timeout:g} s; waiting for rank 0, which may wait for the source (in bcast_into #"
     assert text.startswith(f"rank 1: {call} {why}")
     assert inside == call
     assert place == f"bcast_into at {line}"
@@ -421,11 +422,12 @@ def test_a_limit_of_connections_is_kept_after_the_first_refusals(served: Store) 
 def test_a_pause_concerns_all_hosts(served: Store) -> None:
     """After the one refusal no host asks until the pause is over."""
     times: list[float] = []
+    pause = ceil(patience(1))
 
     def note(handler: Handler, *_: int) -> bool:
         times.append(time.monotonic())
         if len(times) == 20:
-            handler.refuse(429, "1")
+            handler.refuse(429, str(pause))
             return True
         return False
 
@@ -433,7 +435,7 @@ def test_a_pause_concerns_all_hosts(served: Store) -> None:
     served.rate = 3e6
     assert digests(read("abc", served.root)) == {sha256(DATA).hexdigest()}
     gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
-    assert max(gaps) > 0.7
+    assert max(gaps) > 0.7 * pause
 
 
 def test_a_rank_that_waits_for_a_server_hears_at_once_that_another_one_has_failed(
@@ -471,7 +473,7 @@ def test_a_rank_that_waits_for_a_server_hears_at_once_that_another_one_has_faile
 
 def test_hosts_share_in_the_reading(served: Store) -> None:
     """Where each connection is slow, each host reads about a quarter."""
-    served.rate = 500_000
+    served.rate = 500_000 / slowness()
     read("abcd", lambda rank: f"{served.root}/{rank}")
     shares = dict.fromkeys("0123", 0)
     for headers, (start, stop) in zip(served.headers, served.asked, strict=True):
