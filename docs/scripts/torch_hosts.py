@@ -3,7 +3,9 @@
 python docs/scripts/torch_hosts.py                   # on 8 emulated hosts of 100 Mbit/s (needs root)
 python docs/scripts/torch_hosts.py --bed 4x1gbit --mb 100
 
-Prints medians of the slowest rank's seconds. In the uneven gather rank i has i + 1 of 36 parts, if there are 8 ranks.
+Prints medians of the slowest rank's seconds. As `ringcast bench` does, it measures the constants of the links first, by
+which ringcast chooses algorithms; --uncalibrated leaves that out, for the constants of 1 Gbit/s. In the uneven gather
+rank i has i + 1 of 36 parts, if there are 8 ranks.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
 
 import ringcast.torch  # noqa: F401 (registers the backend)
 from ringcast.commands.bench.bed import Bed, parse
+from ringcast.commands.bench.constants import calibrate
 
 BACKENDS = "ringcast", "gloo"
 
@@ -30,17 +35,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bed", type=parse, default="8x100mbit", help="emulated hosts and the rate of their links")
     parser.add_argument("--mb", type=int, default=10, help="MB of each call, on all ranks together where they differ")
+    parser.add_argument("--uncalibrated", action="store_true", help="choose algorithms as for 1 Gbit/s")
     parser.add_argument("--repeat", type=int, default=7, help="how often (default 7)")
     options = parser.parse_args()
     if "RANK" in os.environ:
         compare(options.mb * 250_000, options.repeat)
         return
-    with Bed(*options.bed) as bed:
+    with Bed(*options.bed) as bed, TemporaryDirectory() as folder:
+        constants = {}
+        if not options.uncalibrated:
+            calibrate(bed, Path(folder, "network.toml"))
+            constants = {"RINGCAST_CONFIG": f"{folder}/network.toml"}
         place = {"MASTER_ADDR": bed.hosts[0].address, "MASTER_PORT": str(next(bed.ports))}
         size = {"WORLD_SIZE": str(len(bed.hosts)), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        environment = {**os.environ, **constants, **place, **size}
         command = [sys.executable, "-W", "ignore", *sys.argv]
         ranks = [
-            bed.start(rank, command, env={**os.environ, **place, **size, "RANK": str(rank)}, stdin=subprocess.DEVNULL)
+            bed.start(rank, command, env={**environment, "RANK": str(rank)}, stdin=subprocess.DEVNULL)
             for rank in range(len(bed.hosts))
         ]
         sys.exit(max([rank.wait() for rank in ranks]))
