@@ -80,7 +80,7 @@ class Again:
         )
         if op is None:
             return None
-        Recorder.begin(endpoint.recorder, op, stage.record)  # a profiler would only look for the tally
+        Recorder.begin(endpoint.recorder, op, stage.record)  # a profiler would look for the tally once more
         op.tally = tally
         return op
 

@@ -302,12 +302,13 @@ class Profiler(Recorder):
         return _Rounds(op.tally.traces, op.number)
 
     def known(self, site: Site, stage: Any, context: int) -> Tally | None:
-        """Return the tally of the next call of a site; None if the profiler needs to see the call's plan or rounds."""
+        """Return the tally of a call that begins now; None if the profiler needs to see the call's plan or rounds."""
         tally = self._of.get((site, stage.record, context))
         if tally is None and site is not NOWHERE:
             tally = self._shared_by(site, stage.record[:32])
         if tally is None or (not tally.shared and (tally.plan is None or (stage.granted and _is_due(tally.calls)))):
             return None
+        self._tally = tally
         return tally
 
     def _new(self, site: Site, call: bytes, context: int) -> Tally:

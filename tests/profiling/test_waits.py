@@ -37,6 +37,20 @@ def test_the_time_of_the_program_belongs_to_the_call_after_it(backend: str, tmp_
         assert 0.15 + 0.1 * rank <= sum(before.values()) <= report["ranks"][rank]["program"] - 0.05 * rank
 
 
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_the_time_of_the_program_belongs_to_the_request_after_it(backend: str, tmp_path: Path) -> None:
+    """Also where the request is begun again, by prediction."""
+
+    def work(comm: Communicator) -> None:
+        for _ in range(20):
+            time.sleep(0.02)
+            comm.iallreduce(np.ones(3)).wait()
+        comm.barrier()
+
+    found = site(profiled(work, 2, tmp_path, backend), "iallreduce")
+    assert min(seconds for _, seconds in found["before"]) >= 20 * 0.02
+
+
 def test_a_wait_that_failed_is_no_lateness_of_the_calls_before(tmp_path: Path) -> None:
     def work(comm: Communicator) -> None:
         for i in range(20):
@@ -292,11 +306,11 @@ def test_collectives_among_neighbours_wait_for_the_neighbour_that_is_late(
     made: Callable[[Communicator], Callable[[], object]], name: str, backend: str, tmp_path: Path
 ) -> None:
     """Rank 2 of the job is slow."""
-    pause = patience(0.03)
+    pause = patience(0.1)
 
     def work(comm: Communicator) -> None:
         call = made(comm)
-        for _ in range(10):
+        for _ in range(5):
             comm.barrier()
             if comm.rank == 2:
                 time.sleep(pause)
@@ -305,8 +319,9 @@ def test_collectives_among_neighbours_wait_for_the_neighbour_that_is_late(
     report = profiled(work, 5, tmp_path, backend)
     found = site(report, name)
     (rank, calls, seconds), *_ = found["blame"]
-    assert (rank, calls) == (2, 10)
-    assert 8 * 2 * pause <= seconds <= found["late"] <= found["time"]
+    assert rank == 2
+    assert calls >= 4
+    assert 3 * 2 * pause <= seconds <= found["late"] <= found["time"]
     late = {rank: seconds for rank, _, _, seconds in found["by_rank"]}
     assert max(late[0], late[2], late[4]) < min(late[1], late[3])
 
