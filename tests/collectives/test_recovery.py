@@ -313,7 +313,7 @@ def test_revoke_wakes_a_blocked_rank_at_once(kind: str) -> None:
             assert comm.is_revoked
             return waited
 
-        assert max(job.ask(work)) < 1.0
+        assert max(job.ask(work)) < patience(1.0)
 
 
 def test_who_agrees_where_another_shrinks_is_told_so() -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from math import ceil
 from pathlib import Path
 
 import msgpack
@@ -361,19 +362,17 @@ def test_without_a_launcher_a_rank_that_cannot_be_reached_is_declared_failed(
         worker.client.close()
 
 
-SHORT = Pace(beat=0.05, silence=20.0, unreachable=0.6, answer=0.3)
-
-
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 def test_a_stopped_rank_is_not_reached_but_a_busy_one_is(
     context: zmq.Context, start: "Start", tmp_path: Path, transport: str
 ) -> None:
     address = f"ipc://{tmp_path}/control" if transport == "ipc" else "tcp://127.0.0.1:*"
-    with serving(context, address, 2, hosted=False, pace=SHORT) as server:
+    pace = Pace(beat=0.05, unreachable=patience(0.6), answer=patience(0.3))
+    with serving(context, address, 2, hosted=False, pace=pace) as server:
         worker, process = Worker(context, server.server.address, 0, 2), start(1, 2, server.server.address, KEY)
         worker.client.join(patience(30))
         assert line_of(process) == "data0 data1"
-        process.stdin.write("sleep\n")
+        process.stdin.write(f"sleep {ceil(2 * pace.unreachable)}\n")
         process.stdin.flush()
         assert line_of(process) == "awake"  # after some time with the interpreter's lock, in which it said nothing
         assert worker.inbox.empty()
@@ -381,7 +380,8 @@ def test_a_stopped_rank_is_not_reached_but_a_busy_one_is(
         told = worker.news()
         assert isinstance(told, Failed)
         assert told.rank == 1
-        assert told.failure.cause == "there is no connection to it, and nothing was heard of it for 0.6 s"
+        silence = f"{pace.unreachable:g} s"
+        assert told.failure.cause == f"there is no connection to it, and nothing was heard of it for {silence}"
         worker.client.close()
 
 
@@ -406,12 +406,12 @@ try:
     order = sys.stdin.readline()
     if order == "fail":
         client.send(Failing(settings.rank, Failure("ValueError: bad")))
-    if order == "sleep\\n":
-        ctypes.PyDLL(None).sleep(2)
+    if order.startswith("sleep"):
+        ctypes.PyDLL(None).sleep(int(order.split()[1]))
         print("awake", flush=True)
         sys.stdin.readline()
     if order == "wait\\n":
-        print(*failures.get(timeout=20), flush=True)
+        print(*failures.get(timeout=settings.start_timeout), flush=True)
     client.send(Finished(settings.rank, {}))
 except Exception as error:
     print(error, flush=True)
@@ -452,7 +452,7 @@ def say(worker: subprocess.Popen[str], order: str) -> str:
 
 def line_of(worker: subprocess.Popen[str]) -> str:
     assert worker.stdout is not None
-    assert select.select([worker.stdout], [], [], 30)[0]
+    assert select.select([worker.stdout], [], [], patience(30))[0]
     return worker.stdout.readline().strip()
 
 
@@ -528,8 +528,9 @@ def test_rank_0_may_finish_first(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_start_without_all_ranks_is_given_up_by_name(start: Start, tmp_path: Path) -> None:
-    said = say(start(0, 3, f"ipc://{tmp_path}/control", start_timeout=0.5), "")
-    assert "ranks 1, 2 of 3 did not join within 0.5 s" in said
+    seconds = patience(0.5)
+    said = say(start(0, 3, f"ipc://{tmp_path}/control", start_timeout=seconds), "")
+    assert f"ranks 1, 2 of 3 did not join within {seconds:g} s" in said
 
 
 def test_rank_0_says_why_the_control_plane_cannot_start(start: Start) -> None:

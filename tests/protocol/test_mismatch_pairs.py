@@ -339,4 +339,4 @@ def test_real_processes_are_told_why_they_cannot_go_on(tmp_path: Path, call: str
     for line in said:
         assert word in line, done
         assert "prog.py:7" in line
-        assert float(line.split()[0]) < LIMIT
+        assert float(line.split()[0]) < patience(LIMIT)
