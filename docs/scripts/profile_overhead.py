@@ -2,8 +2,9 @@
 
     ringcast-launch -n 2 docs/scripts/profile_overhead.py
 
-Prints the medians of the differences, of a small allreduce and of one of 1 MB. A profile keeps the moments of its first
-16,384 calls, and of fewer and fewer later ones: so the small call is measured at the beginning and after 70,000 calls.
+Prints the medians of the differences, of a small allreduce and of one of 1 MB. A profile keeps begin
+and end of all calls up to 16,384, then of one in 2, 4, 8, … of all: so the small call is measured at the beginning and
+after 70,000 calls.
 """
 
 import time
@@ -45,8 +46,8 @@ def main() -> None:
                 differences.append(timed(comm, call, times) - plain[-1])
         if comm.rank == 0:
             more, base = median(differences), median(plain)
-            what = f"{nbytes} bytes on {comm.size} ranks, after {before:,} calls"
-            print(f"{what}: {base * 1e6:.2f} us, {more * 1e6:+.2f} us ({more / base:+.1%})")
+            case = f"{nbytes} bytes on {comm.size} ranks, after {before:,} calls"
+            print(f"{case}: {base * 1e6:.2f} us, {more * 1e6:+.2f} us ({more / base:+.1%})")
 
 
 main()

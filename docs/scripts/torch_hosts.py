@@ -42,7 +42,7 @@ def main() -> None:
         compare(options.mb * 250_000, options.repeat)
         return
     with Bed(*options.bed) as bed, TemporaryDirectory() as folder:
-        constants = {}
+        constants = {"RINGCAST_CONFIG": ""}
         if not options.uncalibrated:
             calibrate(bed, Path(folder, "network.toml"))
             constants = {"RINGCAST_CONFIG": f"{folder}/network.toml"}

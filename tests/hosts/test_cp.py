@@ -188,7 +188,7 @@ def test_a_file_of_a_server_is_read_by_all_hosts_in_parts(links: Fleet, served: 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("3 of 3 hosts have 1 files, 24,000,000 bytes: 24,000,000 read in ")
     told = json.loads(report.read_text())
-    assert told["seconds"] < patience(12)  # of 24 by one connection each; 10 together take 2.4
+    assert told["seconds"] < min(patience(12), 20)  # of 24 by one connection each; 10 together take 2.4
     assert sum(host["source"]["nbytes"] for host in told["hosts"]) >= 24_000_000
     assert sum(host["network"]["nbytes"] for host in told["hosts"]) == 2 * 24_000_000
     assert all(host[way]["seconds"] > 0 for host in told["hosts"] for way in ("source", "network"))

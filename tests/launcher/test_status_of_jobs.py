@@ -111,7 +111,7 @@ def test_no_color_is_respected(program: str, tmp_path: Path) -> None:
     Path(program).write_text("print('end')")
     with watched("-n", "1", program, NO_COLOR="1") as job:
         assert job.end() == 0
-    erased = rb"(\r\x1b\[K[^\r]*)*\r\x1b\[K"  # lines of the status, which a slow start has
+    erased = rb"(\r\x1b\[K[^\r\x1b]*)*\r\x1b\[K"  # lines of the status, which a slow start has
     assert re.sub(erased, b"", job.data) == b"[0] end\r\n"
 
 

@@ -95,4 +95,4 @@ def test_ranks_that_talk_understand_each_other(
     shares = talk(size, seed, 300, variables, *options)
     assert len(shares) == size
     # A message that a rank has waited for long counts as not predicted: on a busy machine there are more of these.
-    assert (max(shares) > 0.5 / slowness()) == (variables is not WITHOUT)
+    assert (max(shares) > max(0.1, 0.5 / slowness())) == (variables is not WITHOUT)

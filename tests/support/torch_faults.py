@@ -1,7 +1,7 @@
 """A rank of torch meets with a fault: what do the others raise, and when? `python -m support.torch_faults`.
 
 Prints a line of JSON for each survivor of each fault: the fault, its rank, the error's class and text, and seconds from
-the fault to the error; where a limit ends the call, from a moment before any survivor can have begun it.
+the fault to the error; in `collect` and `limited` from a moment before any survivor can have begun the call.
 """
 
 from __future__ import annotations

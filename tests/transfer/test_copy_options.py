@@ -161,6 +161,7 @@ def await_writers() -> None:
     for thread in threading.enumerate():
         if thread.name == "ringcast-writer":
             thread.join(patience(10))
+            assert not thread.is_alive()
 
 
 FOREVER = 1e6

@@ -40,7 +40,7 @@ from ringcast.wire.endpoint_card import EndpointCard
 from ringcast.wire.header import LARGEST_FRAME
 from support import needs
 from support.conformance import CHECKS, Check
-from support.patience import patience
+from support.patience import patience, slowness
 from support.socket_jobs import PATIENCE, change_a_byte, join, meet, opened, ranks, received
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -181,7 +181,8 @@ def test_many_records_take_few_system_calls(monkeypatch: pytest.MonkeyPatch) -> 
         a.send(1, [bytes(64), bytes(16 * RECORD)])
         assert received(b, a).read() == bytes(16 * RECORD)
     assert calls["write"] <= 10 * 4
-    assert calls["feed"] < 10 * 16  # records; it is 10 * 3 where the kernel brings a message at once
+    # It is 10 * 3 where the kernel brings a message at once; each of the 10 * 16 records alone would be too many.
+    assert calls["feed"] < min(10 * 6 * slowness(), 10 * 16)
     a.close()
     b.close()
 
