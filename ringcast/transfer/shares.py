@@ -268,8 +268,8 @@ class Shares:
     def _take_over(self, thief: _Reader, taken: list[list[Range]], stalled: Sequence[bool]) -> Range | None:
         """Give an idle reader a part of what the slowest one has; return it, None if all goes well without.
 
-        An owner with more segments than requests loses the last one of which nothing has come. Else each of its segments
-        is under way: half of a long one is taken; a short one is read by both.
+        An owner with more segments than requests loses the last one of which nothing has come. Else each segment is
+        under way: half of a long one is taken; a short one is read by both.
         """
         owners = [(number, each) for number, each in enumerate(self._readers) if each is not thief and each.held]
         for number, owner in sorted(owners, key=lambda each: -each[1].left / (each[1].read + 1)):

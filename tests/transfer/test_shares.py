@@ -143,7 +143,7 @@ def test_a_reader_that_stalls_for_ever_is_done_without(size: int, speeds: list[i
 
 @given(SIZES, st.integers(1, 4), st.integers(1, 4), st.sampled_from([4, 16, 64]), st.integers(0, 1 << 32))
 def test_no_byte_is_asked_for_a_third_time(size: int, number: int, connections: int, shortest: int, seed: int) -> None:
-    """However unsteady the readers are: each has another speed in every turn; none stalls, and no server pauses them."""
+    """However unsteady the readers are: each has another speed in every turn; none stalls, no server pauses them."""
     rng = random.Random(seed)
     readers = [Reader(1, connections) for _ in range(number)]
     play = Play(size, readers, shortest=shortest)
