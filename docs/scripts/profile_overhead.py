@@ -2,8 +2,8 @@
 
     ringcast-launch -n 2 docs/scripts/profile_overhead.py
 
-Prints the medians of the differences, of a small allreduce and of one of 1 MB. A profile keeps begin
-and end of all calls up to 16,384, then of one in 2, 4, 8, … of all: so the small call is measured at the beginning and
+Prints the medians of the differences, of a small allreduce and of one of 1 MB. A rank keeps the begin and the end of
+up to 16,384 calls: of all calls at first, then of one in 2, 4, 8, … So the small call is measured at the beginning and
 after 70,000 calls.
 """
 

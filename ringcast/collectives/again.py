@@ -73,14 +73,14 @@ class Again:
         if group.observe or group.on_stage or endpoint.predicted or (lanes := direct.free_lanes(endpoint)) is None:
             return None
         profiler, tally = endpoint.profiler, None
-        if profiler is not None and (tally := profiler.known(site, stage, group.context)) is None:
+        if profiler is not None and (tally := profiler.begins_again(site, stage, group.context)) is None:
             return None
         op = endpoint.protocol.next_call(
             lanes, group.context, stage.call, site, granted=stage.granted, align=self._align, after=after
         )
         if op is None:
             return None
-        Recorder.begin(endpoint.recorder, op, stage.record)  # a profiler would look for the tally once more
+        Recorder.begin(endpoint.recorder, op, stage.record)  # `Profiler.begin` would look up the tally again
         op.tally = tally
         return op
 

@@ -108,9 +108,8 @@ class Profiler(Recorder):
 
     def done(self, op: Operation) -> float:
         rounds, now = op.rounds or 0, self._clock()
-        _end(
-            self._memory, op.record + STATE_AT, DONE, rounds, rounds, now
-        )  # as `Recorder.done`, without the time of a call
+        # As `Recorder.done`, without the time of a call.
+        _end(self._memory, op.record + STATE_AT, DONE, rounds, rounds, now)
         began, tally, number, payload = op.began, op.tally, op.number, self.payload
         sent, received = payload[-2], payload[-1]
         if tally is None or tally.owner is not self or began == inf:  # begun before the profile, or counted already
@@ -301,8 +300,11 @@ class Profiler(Recorder):
             return None
         return _Rounds(op.tally.traces, op.number)
 
-    def known(self, site: Site, stage: Any, context: int) -> Tally | None:
-        """Return the tally of a call that begins now; None if the profiler needs to see the call's plan or rounds."""
+    def begins_again(self, site: Site, stage: Any, context: int) -> Tally | None:
+        """Take note that a call that was made before begins, and return its tally.
+
+        None: the profiler needs to see the call's plan or rounds.
+        """
         tally = self._of.get((site, stage.record, context))
         if tally is None and site is not NOWHERE:
             tally = self._shared_by(site, stage.record[:32])

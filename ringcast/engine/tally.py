@@ -24,7 +24,7 @@ class Tally:
         blocking: time of operations in calls that block.
         under_way: time of operations of requests, from their beginning to their end.
         awaited: of this, the time in which the program waited for them.
-        python: time in blocking calls beside their operations.
+        python: time in calls of the program beside their operations.
         before: time of the program since the operation before it, of any tally, had begun.
         slowest: (time, number of the call, when it began) of the slowest operation.
         histogram: how many operations took 2**(i-1) to 2**i nanoseconds, by i.

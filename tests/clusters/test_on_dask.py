@@ -123,7 +123,7 @@ def test_a_call_has_a_time_limit(client: Any) -> None:
         if comm.rank:
             comm.barrier()
         else:
-            time.sleep(longer)  # so that the others time out before they are told that it has left
+            time.sleep(longer)  # this rank leaves after the time limit of the others
 
     with pytest.raises(RunFailed, match="CollectiveTimeout"):
         ringcast.on_dask(client, work, 3, timeout=0.5)

@@ -137,7 +137,7 @@ def test_what_is_advertised_is_where_the_others_connect(bed: Bed) -> None:
 
 
 def ended(workers: list[subprocess.Popen[str]], timeout: float) -> list[str]:
-    """Return what workers printed, all of which must fail by themselves within `patience(timeout)`."""
+    """Return the output of workers; all must fail by themselves within `patience(timeout)`."""
     deadline = time.monotonic() + patience(timeout)
     try:
         said = [worker.communicate(timeout=max(0.1, deadline - time.monotonic()))[0] for worker in workers]

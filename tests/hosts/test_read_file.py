@@ -27,7 +27,7 @@ import ringcast
 from ringcast.transfer import shares
 from ringcast.transfer.rounds import Rounds
 
-shares._STALLED = 10**9  # nobody stalls: on a busy machine a reader may get no byte for a second
+shares._STALLED = 10**9  # ms; on a busy machine a reader may get no byte for a second
 url, victim, place, shared = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"
 comm = ringcast.init()
 rank, rounds = comm.rank, [0]

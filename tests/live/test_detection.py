@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from support.faulty_jobs import SILENT, SIZE, VICTIM, Heard, run
+from support import causes
+from support.faulty_jobs import SILENT, SIZE, VICTIM, run
 from support.patience import patience
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -24,15 +25,6 @@ EXITS = {
 }
 
 
-def tells(heard: Heard, cause: str) -> bool:
-    """Return whether a survivor was told that cause.
-
-    On a busy machine the launcher's word may come later than a rank waits for it that has lost the connection.
-    """
-    of_the_launcher = cause.startswith(("killed by ", "it exited "))
-    return cause in heard.cause or (of_the_launcher and " is lost: " in heard.cause)
-
-
 @pytest.mark.parametrize("fault", list(EXITS))
 def test_the_end_of_a_rank_is_known_to_all_within_a_second(fault: str) -> None:
     cause, code = EXITS[fault]
@@ -40,7 +32,7 @@ def test_the_end_of_a_rank_is_known_to_all_within_a_second(fault: str) -> None:
     assert set(outcome.heard) == set(range(SIZE)) - {VICTIM}
     for heard in outcome.heard.values():
         assert heard.seconds < patience(1 * BUSY)
-        assert tells(heard, cause)
+        assert causes.names(heard.cause, cause)
         if cause != FINISHED:  # else the communicator may have been given up by one who needed the victim
             assert (heard.error, heard.peer) == ("PeerFailed", VICTIM)
     assert outcome.code == code
@@ -78,7 +70,7 @@ def test_a_killed_and_a_stopped_rank_are_known_on_every_transport(fault: str, tr
     for heard in outcome.heard.values():
         assert (heard.error, heard.peer) == ("PeerFailed", VICTIM)
         assert heard.seconds < patience(seconds * BUSY)
-        assert tells(heard, cause)
+        assert causes.names(heard.cause, cause)
     assert cause in outcome.stderr
     assert outcome.code == code
 

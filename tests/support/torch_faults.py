@@ -28,7 +28,7 @@ from support.torch_ranks import play
 
 SIZE, VICTIM, LIMIT = 3, 1, 3.0
 PLAIN = torch.float32, dist.ReduceOp.SUM
-Fault = Callable[[float], object]  # strikes; the argument is the time from which seconds count
+Fault = Callable[[float], object]  # it strikes; its argument is the time at which seconds begin to count
 
 
 def train(fault: Fault, rank: int, _: int) -> None:
