@@ -10,6 +10,7 @@ Frame: TypeAlias = "bytes | bytearray | memoryview"
 
 LINGER = 5.0  # seconds in which `close` still delivers sent messages …
 HURRIED = 0.1  # … and in which it delivers the last refusals, when nothing else counts any more
+TURNS = 16  # messages in a row from one side, after which what waits on another side comes first
 
 
 class LoanWithdrawn(OSError):
@@ -149,7 +150,11 @@ class Transport(Protocol):
         """
 
     def inject(self, frames: Sequence[bytes]) -> None:
-        """Put a message from the control plane into this rank's own inbox; from any thread; wakes `poll`."""
+        """Put a message from the control plane into this rank's own inbox; from any thread; wakes `poll`.
+
+        It comes after the messages of peers that have arrived by then, or after TURNS of them, so that a call whose
+        messages are all here ends before a notice can end it. ZeroMQ's sockets do not promise this.
+        """
 
     def fileno(self) -> int:
         """Return a file descriptor that becomes readable when something arrives (look with `poll` before waiting)."""

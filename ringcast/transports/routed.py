@@ -6,11 +6,10 @@ import select
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 
-from ringcast.transports.base import LINGER, Arrival, CompiledLane, Frame, Lanes, RemoteTransport
+from ringcast.transports.base import LINGER, TURNS, Arrival, CompiledLane, Frame, Lanes, RemoteTransport
 from ringcast.transports.memory.transport import ShmTransport
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
-TURNS = 16  # messages from this host in a row, after which other hosts' messages come first
 
 
 class RoutedTransport:

@@ -28,11 +28,12 @@ def ended(call: Callable[[], object]) -> str:
     raise AssertionError("expected an error")
 
 
-def one_round(store: dist.Store, rank: int) -> None:
+def one_round(store: dist.Store, rank: int, reduced: threading.Barrier) -> None:
     group = ringcast.torch.process_group(store, rank, SIZE, TIMEOUT)
     ones = torch.ones(3)
     group.allreduce([ones]).wait()
     assert ones.tolist() == [SIZE] * 3
+    reduced.wait()  # abort() ends the calls that others have under way
     if rank == VICTIM:
         group.abort()
     else:
@@ -51,8 +52,8 @@ def main() -> None:
     store, before = dist.HashStore(), threading.active_count()
     with ThreadPoolExecutor(SIZE) as pool:
         for number in range(ROUNDS):
-            each = dist.PrefixStore(str(number), store)
-            for done in [pool.submit(one_round, each, rank) for rank in range(SIZE)]:
+            each, reduced = dist.PrefixStore(str(number), store), threading.Barrier(SIZE, timeout=patience(30))
+            for done in [pool.submit(one_round, each, rank, reduced) for rank in range(SIZE)]:
                 done.result()
     alone(dist.PrefixStore("alone", store))
     end = time.monotonic() + patience(5)

@@ -16,7 +16,7 @@ import zmq
 from ringcast.control import new_key
 from ringcast.errors import LinkLost
 from ringcast.transports import routed, zeromq
-from ringcast.transports.base import Arrival, Transport
+from ringcast.transports.base import TURNS, Arrival, Transport
 from ringcast.transports.simulated import SimulatedWire
 from ringcast.transports.threads import ThreadHub
 from ringcast.transports.zeromq import ZeroMQTransport
@@ -106,6 +106,56 @@ def test_the_checks_find_faults(fault: type[Broken], law: str) -> None:
     (check,) = (check for check in CHECKS if check.__name__ == law)
     with pytest.raises(AssertionError):
         check(make)
+
+
+# Messages of the control plane.
+
+HERE = "threads", "shm", "sockets"  # of one host: a message is there when `send` has returned
+
+
+@pytest.fixture(params=HERE)
+def neighbours(request: pytest.FixtureRequest) -> Iterator[tuple[Transport, Transport]]:
+    """Two connected ranks."""
+    a, b = transports(request.param, 2)
+    try:
+        a.send(1, [b"first"])
+        assert next_of(b) == b"first"
+        yield a, b
+    finally:
+        for end in a, b:
+            end.close(0.0)
+
+
+def next_of(transport: Transport) -> bytes:
+    """Return the next message's header."""
+    end = transport.clock() + patience(5)
+    while (arrival := transport.poll(end)) is None:
+        assert transport.clock() < end, "no message"
+    return arrival.header
+
+
+@pytest.mark.parametrize("count", [0, 1, TURNS])
+def test_what_is_injected_comes_after_messages_that_have_arrived(
+    neighbours: tuple[Transport, Transport], count: int
+) -> None:
+    a, b = neighbours
+    for _ in range(2):
+        for _ in range(count):
+            a.send(1, [b"data"])
+        b.inject([b"notice"])
+        assert [next_of(b) for _ in range(count + 1)] == [b"data"] * count + [b"notice"]
+
+
+def test_messages_without_end_do_not_hold_back_what_is_injected(neighbours: tuple[Transport, Transport]) -> None:
+    a, b = neighbours
+    for _ in range(2):
+        a.send(1, [b"data"])
+        b.inject([b"notice"])
+        came = []
+        while b"notice" not in came:
+            a.send(1, [b"data"])
+            came.append(next_of(b))
+        assert len(came) <= TURNS + 1
 
 
 # Threads.

@@ -29,7 +29,7 @@ from ringcast.errors import LinkLost
 from ringcast.procs.credentials import Credentials, own
 from ringcast.procs.libc import ForeignMemory, Futex, address_of, let_family_read
 from ringcast.procs.procfs import started
-from ringcast.transports.base import LINGER, CompiledLane, Frame, LoanWithdrawn, MemoryArrival
+from ringcast.transports.base import LINGER, TURNS, CompiledLane, Frame, LoanWithdrawn, MemoryArrival
 from ringcast.transports.memory import segment
 from ringcast.transports.memory.ring import Loans, RingReader, RingWriter, pack_loans
 from ringcast.transports.memory.segment import AT_FUTEX, AT_PIPE, AWAKE, BELL, RETURNS, Segment, SegmentCard
@@ -74,7 +74,8 @@ class ShmTransport:
         self._unmapped: dict[int, OSError] = {}
         self.unsent: dict[int, _Link] = {}  # links with messages that wait for room
         self._injected: deque[Sequence[bytes]] = deque()
-        # How many were ever put into it, and taken out: words that a compiled lane reads.
+        self._before = 0  # messages that came before the first of them
+        # How many were ever put into `_injected`, and taken out: words that a compiled lane reads.
         self._put_in, self._taken_out = array("Q", [0]), array("Q", [0])
         self._compiled: CompiledLane | None = None
         self._fence, self._door = threading.Lock(), threading.RLock()
@@ -299,10 +300,13 @@ class ShmTransport:
 
     def _next(self) -> MemoryArrival | None:
         """Return the next message, from each rank in turn; None if there is none."""
-        if self._injected:
-            self._taken_out[0] += 1
-            return MemoryArrival(self._injected.popleft())
         tails, heads, size = self._own.tails, self._own.heads, self._size
+        if self._injected:
+            if tails == heads or self._before >= TURNS:
+                self._before = 0
+                self._taken_out[0] += 1
+                return MemoryArrival(self._injected.popleft())
+            self._before += 1
         source = self._served
         for _ in range(size):
             if tails[source] != heads[source]:

@@ -26,7 +26,7 @@ from ringcast.net.certificates import fingerprint, new_certificate
 from ringcast.net.fd_limits import most_connections
 from ringcast.net.tls import TlsClient, TlsServer, TlsStream
 from ringcast.procs.portable import Bell
-from ringcast.transports.base import LINGER, CompiledLane, Frame, MemoryArrival, NoLoans
+from ringcast.transports.base import LINGER, TURNS, CompiledLane, Frame, MemoryArrival, NoLoans
 from ringcast.transports.sockets.door import Door
 from ringcast.transports.sockets.greeting import Place
 from ringcast.transports.sockets.incoming import Arrival, Incoming
@@ -78,6 +78,7 @@ class SocketTransport(NoLoans):
         self._heads: dict[int, Arrival] = {}  # messages that were looked at, and are to be taken first
         self._arrival: Arrival | None = None  # the last one, if it may have unread frames
         self._injected: deque[Sequence[bytes]] = deque()
+        self._before = 0  # messages that came before the first of them
         self._closed = False
         # The lock of the bell, which several threads use; reentrant, as a signal may come while it is held.
         self._lock = threading.RLock()
@@ -174,9 +175,10 @@ class SocketTransport(NoLoans):
         if self._heads:
             return self._take_head()
         until = inf if deadline is None else deadline
-        looked, ready, unsent = False, self._ready, bool(self.unsent)
+        looked, empty, ready, unsent = False, False, self._ready, bool(self.unsent)
         while True:
-            if self._injected:
+            if self._injected and (empty or self._before >= TURNS):
+                self._before = 0
                 return MemoryArrival(self._injected.popleft())
             while ready:
                 connection = ready[0]
@@ -190,12 +192,15 @@ class SocketTransport(NoLoans):
                         self._arrival = arrival
                     elif connection.drained:
                         ready.popleft().queued = False
+                    if self._injected:
+                        self._before += 1
                     return arrival
                 ready.popleft().queued = False
-            if looked and self.clock() >= until:
+            injected = bool(self._injected)  # before the look: a peer may have sent before that
+            if looked and not injected and self.clock() >= until:
                 return None
-            self._wait(until)
-            looked = True
+            self._wait(-inf if injected else until)
+            looked, empty = True, injected and not ready
             if unsent and not (self.unsent or self._injected or ready):
                 return None
 
