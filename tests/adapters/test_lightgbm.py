@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from support import causes, needs
 from support.patience import patience
-from support.places import SUPPORT
+from support.places import SUPPORT, TESTS
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher", "--output", "none"]
 SMALL = {"rows": 1500, "columns": 6, "rounds": 8, "num_leaves": 15}
@@ -31,6 +32,7 @@ def launch(n: int, program: str | Path, *arguments: str, transport: str = "auto"
         capture_output=True,
         text=True,
         timeout=patience(60),
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
         check=False,
     )
 

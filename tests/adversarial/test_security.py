@@ -34,6 +34,7 @@ from ringcast.wire.header import LARGEST_FRAME
 from support.intruders import LIMIT, another_jobs_member, arrivals, knock
 from support.jobs import meet
 from support.patience import patience
+from support.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -670,11 +671,6 @@ print(comm.allreduce(1))
         done = launch(tmp_path, program, *options, **environment)
         assert (done.returncode, done.stdout) == (0, "3\n3\n3\n"), done.stderr
         assert done.stderr == f"ringcast-launch: warning: {OPEN}\n"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def by_hand(program: str, *settings: dict[str, str]) -> list[tuple[int, str, str]]:

@@ -21,6 +21,7 @@ from ringcast_launcher.hosts import remote_host
 from support import needs, slurm
 from support.patience import patience
 from support.places import ROOT, python
+from support.ports import free_port
 from support.sources import check_table, write_tree
 
 pytestmark = pytest.mark.long
@@ -72,7 +73,7 @@ def test_all_ranks_are_in_one_job(nodes: str, cluster: slurm.Cluster, home: dict
 
 def test_with_a_key_nothing_is_shared_but_the_network(cluster: slurm.Cluster, home: dict[str, str]) -> None:
     given = home | {"HOME": "/nowhere", "RINGCAST_KEY": new_key(), "RINGCAST_TRANSPORT": "tcp"}
-    here = {"RINGCAST_CONTROL": f"tcp://127.0.0.1:{slurm.free_ports(1)[0]}"}  # the nodes' names mean nothing here
+    here = {"RINGCAST_CONTROL": f"tcp://127.0.0.1:{free_port()}"}  # the nodes' names mean nothing here
     for nodes, variables in ("1", given), ("2", given | here):
         said = srun(cluster, "-N", nodes, "-n", "2", sys.executable, "-c", SUM, **variables)
         assert sorted(said.splitlines()) == ["0 2 1", "1 2 1"]

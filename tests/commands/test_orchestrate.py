@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -34,7 +33,9 @@ from ringcast.net.ssh import FAILED
 from ringcast.procs.process_tree import members
 from support.beds import make_bed
 from support.jobs import Job as RingcastJob
+from support.patience import patience
 from support.places import ROOT, SUPPORT, python
+from support.ports import free_port
 
 FAKE = SUPPORT / "fake_system.py"
 SCRIPTS = ROOT / "ringcast/commands/bench/systems"
@@ -261,13 +262,13 @@ def test_a_path_too_long_for_a_socket_is_one_sentence(
 
 
 def test_ranks_that_never_listen_again_are_killed(nothing_left: None) -> None:
-    with contextlib.suppress(JobLost), BenchJob(2, fakes(2, "hangs"), patience=0.3) as job:
+    with contextlib.suppress(JobLost), BenchJob(2, fakes(2, "hangs"), patience=patience(0.3)) as job:
         job.ask("prepare", case=BCAST.to_json())
         processes = list(job._processes)
         try:
             job.ask("measure", warmup=0, repeat=1)
         finally:
-            job.close(patience=0.1)
+            job.close(patience=patience(1.0))
     assert [process.returncode for process in processes] == [0, -9]
 
 
@@ -434,12 +435,6 @@ def test_dask_does_a_broadcast_and_nothing_else(size: int, tmp_path: Path, nothi
 
 def run_here(_: int, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, **options)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_where_nothing_is_metered_nothing_goes_around_the_wire() -> None:

@@ -45,6 +45,7 @@ from ringcast.wire.reports import CallRecord, Deadlock, OperationReport, StallRe
 from ringcast.wire.votes import AGREE, Vote
 from support.controlled import KEY, NONCE, Worker, job, serving
 from support.patience import patience
+from support.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -473,11 +474,6 @@ def servers_of(control: str) -> list[psutil.Process]:
 
 def wait_until_gone(processes: list[psutil.Process]) -> None:
     assert psutil.wait_procs(processes, timeout=patience(15))[1] == []
-
-
-def free_port() -> int:
-    with zmq.Context() as context, context.socket(zmq.REP) as probe:
-        return probe.bind_to_random_port("tcp://127.0.0.1")
 
 
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])

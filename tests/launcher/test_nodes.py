@@ -40,6 +40,8 @@ from ringcast_launcher.system.signals import noted
 from ringcast_launcher.system.watchdog import Watchdog
 from support.beds import ENVIRONMENT, make_bed, on, set_link
 from support.patience import patience
+from support.ports import free_port
+from support.processes import alive
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -98,12 +100,6 @@ LocalHost.close = slowly
 cli.main()
 """
 Given = Mapping[str, Any]
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
@@ -658,7 +654,7 @@ def test_the_watchdog_of_a_node_0_leaves_the_key_of_the_next_alone(launched: Lau
     launched.running[0].communicate()
     file.write_text('{"key": "of the next"}')
     watchdog.resume()
-    until(lambda: not watchdog.is_running() or watchdog.status() == psutil.STATUS_ZOMBIE)  # it looks at it last
+    until(lambda: not alive(watchdog))  # it looks at it last
     assert not list((launched.folder / "jobs").iterdir())
     assert file.read_text() == '{"key": "of the next"}'
     file.unlink()

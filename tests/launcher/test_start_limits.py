@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import pytest
 
 from support.patience import patience
 from support.places import python
+from support.ports import free_port
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher"]
 LIMIT = 100.0  # seconds that a job may take on a busy machine
@@ -64,9 +64,7 @@ def test_the_timeout_of_the_job_counts_while_a_host_is_missing(tmp_path: Path) -
 
 def test_the_timeout_of_the_job_counts_while_a_node_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGCAST_KEY", "k" * 40)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = ["--nnodes", "3", "--node-rank", "0", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+    options = ["--nnodes", "3", "--node-rank", "0", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
     done, took = launch("--timeout", "2", "--start-timeout", "60", *options, *SLEEP)
     text = "timeout: the job did not end within 2 s; not started yet: node 1, node 2"
     assert (done.returncode, done.stderr) == (124, f"ringcast-launch: {text}\n")
@@ -84,9 +82,7 @@ def test_the_timeout_of_the_job_counts_while_node_0_is_missing(
     """That an interface is not there is found without asking any name server, which might not answer."""
     monkeypatch.setenv("RINGCAST_KEY", key)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = ["--nnodes", "3", "--node-rank", "1", "--rdzv-endpoint", endpoint.format(port)]
+    options = ["--nnodes", "3", "--node-rank", "1", "--rdzv-endpoint", endpoint.format(free_port())]
     done, took = launch("--timeout", "2", "--start-timeout", "60", *options, *SLEEP)
     text = "timeout: the job did not end within 2 s; not started yet: node 0"
     assert (done.returncode, done.stderr) == (124, f"ringcast-launch: {text}\n")

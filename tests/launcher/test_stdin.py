@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.patience import patience
+from support.ports import free_port
 from support.terminals import LAUNCH, LIMIT, on_terminal
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
@@ -39,8 +39,7 @@ def test_one_rank_gets_all_of_it_and_the_others_nothing(options: Sequence[str], 
 
 def two_nodes(program: str, stdin: int, *, rank: int = 1) -> tuple[int, list[str]]:
     """Run a job of two nodes, of which the ranks of node 1 have an agent between themselves and the launcher."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     where = [*LAUNCH, "--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{port}", "--stdin", str(rank), "--output", "none"]
     commands = [[*where, "--node-rank", str(node), "python", "-c", program] for node in (0, 1)]
     with (

@@ -8,7 +8,6 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from ringcast.control import new_key
 from support import causes, needs
 from support.patience import patience
 from support.places import SUPPORT
+from support.ports import free_port
 from support.seccomp import MEMFD_CREATE
 
 pytestmark = [
@@ -391,8 +391,7 @@ def test_ranks_of_one_user_with_other_rights_reach_each_other(how: str, tmp_path
     needs.root()
     program = tmp_path / "program.py"
     program.write_text(OF_OTHER_RIGHTS)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        control = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    control = f"tcp://127.0.0.1:{free_port()}"
     env = {**os.environ, **QUIET, "RINGCAST_SIZE": "2", "RINGCAST_CONTROL": control, "RINGCAST_KEY": new_key()}
     ranks = [
         subprocess.Popen(

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from support.patience import patience
+from support.ports import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch", "scancel", "sinfo")
 SEARCHED = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
@@ -128,25 +129,16 @@ def prepare(folder: Path, controller: str, nodes: Mapping[str, str]) -> list[str
     """
     for name in "munge", "state", *(f"spool-{node}" for node in nodes):
         (folder / name).mkdir(mode=0o700)
-    port, *ports = free_ports(1 + len(nodes))
     lines = "\n".join(
-        f"NodeName={node} NodeHostname={host} Port={port} CPUs=8 State=UNKNOWN"
-        for (node, host), port in zip(nodes.items(), ports, strict=True)
+        f"NodeName={node} NodeHostname={host} Port={free_port()} CPUs=8 State=UNKNOWN" for node, host in nodes.items()
     )
     user, names = pwd.getpwuid(os.getuid()).pw_name, ",".join(nodes)
+    port = free_port()
     text = CONFIGURATION.format(host=controller, user=user, folder=folder, controller=port, nodes=lines, names=names)
     (folder / "slurm.conf").write_text(text)
     (folder / "prolog").write_text(PROLOG)
     (folder / "prolog").chmod(0o755)
     return _munge(folder)
-
-
-def free_ports(n: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _munge(folder: Path) -> list[str]:

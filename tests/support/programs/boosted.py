@@ -5,11 +5,8 @@ The argument is a JSON object with parameters of LightGBM, besides `rows`, `colu
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import random
-import socket
 import sys
 from typing import Any
 
@@ -19,10 +16,9 @@ import numpy as np
 import ringcast
 import ringcast.lightgbm
 from ringcast.ops import Array
+from support.ports import free_port
 
 PLACES = ("[machines:", "[local_listen_port:")  # of its own network, in the text of a model
-
-HELD: list[socket.socket] = []
 
 
 def data(rows: int, columns: int, rank: int, size: int) -> tuple[Array, Array]:
@@ -38,20 +34,6 @@ def data(rows: int, columns: int, rank: int, size: int) -> tuple[Array, Array]:
 def train(x: Array, y: Array, rounds: int, parameters: dict[str, Any]) -> lightgbm.Booster:
     rows = lightgbm.Dataset(x, y, params=parameters, categorical_feature=[x.shape[1] - 1])
     return lightgbm.train(parameters, rows, rounds)
-
-
-def free_port() -> int:
-    """Return a port that is free now.
-
-    Linux gives it to no connection of another process meanwhile, and no other rank takes it, of this job or another
-    one: each holds the name of its port as long as it lives.
-    """
-    while True:
-        port = random.SystemRandom().randrange(10_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            HELD.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-            HELD[-1].bind(f"\0boosted-{port}")  # a name without a file
-            return port
 
 
 def by_sockets(comm: ringcast.Communicator) -> dict[str, Any]:
