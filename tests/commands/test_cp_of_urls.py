@@ -101,7 +101,7 @@ def test_the_same_command_reads_only_what_a_killed_one_has_not(tmp_path: Path, n
             )
         assert not (tmp_path / "model.bin").exists()
         served.rate = None
-        served.asked.clear()
+        served.forget()
         report = tmp_path / "report.json"
         code, out, err = Copy(served, tmp_path, "--json-report", str(report)).end()
         assert (code, err) == (0, "")

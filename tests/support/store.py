@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import socket
 import sys
 import threading
 import time
@@ -40,8 +41,19 @@ class Store:
         self.refused = self.busiest = 0
         self.open: set[int] = set()
         self.lock = threading.Lock()
+        self.connections, self.fewer = 0, threading.Condition()  # that were accepted and have not ended
         self.ended = threading.Event()  # wakes what stalls
         self.root = ""
+
+    def forget(self) -> None:
+        """Forget what was asked by clients that have all left, also what comes only now of their requests."""
+        host, port = self.root.rpartition("/")[2].split(":")
+        with socket.create_connection((host, int(port))) as last:  # which is accepted after all others
+            last.shutdown(socket.SHUT_WR)
+            assert last.recv(1) == b""
+        with self.fewer:
+            self.fewer.wait_for(lambda: self.connections == 0)
+        self.asked.clear()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -134,6 +146,21 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = False
     request_queue_size = 128
 
+    def __init__(self, address: tuple[str, int], store: Store) -> None:
+        super().__init__(address, type("Handler", (Handler,), {"store": store}))
+        self.store = store
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self.store.fewer:
+            self.store.connections += 1
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self.store.fewer:
+            self.store.connections -= 1
+            self.store.fewer.notify_all()
+
     def handle_error(self, *_: object) -> None:
         """Say nothing of clients that went away."""
 
@@ -142,8 +169,7 @@ class _Server(ThreadingHTTPServer):
 def store(data: bytes, tls: SSLContext | None = None) -> Iterator[Store]:
     """Serve a file, by TLS if there is a context for that."""
     made = Store(data)
-    handler = type("Handler", (Handler,), {"store": made})
-    with _Server(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), made) as server:
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         made.root = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
@@ -160,7 +186,7 @@ def store(data: bytes, tls: SSLContext | None = None) -> Iterator[Store]:
 def main(port: int, size: int, rate: float, most: int) -> None:
     made = Store(bytes(size))
     made.rate, made.most, made.after = rate or None, most or None, "1"
-    with _Server(("0.0.0.0", port), type("Handler", (Handler,), {"store": made})) as server:
+    with _Server(("0.0.0.0", port), made) as server:
         print("ready", flush=True)
         server.serve_forever()
 

@@ -97,7 +97,7 @@ def whole(out: Path, size: int, name: str = "model.bin", data: bytes = DATA) -> 
 def test_only_what_is_missing_is_read(served: Store, tmp_path: Path, size: int, chunks: int) -> None:
     break_off(size, f"{served.root}/model.bin", tmp_path, chunks)
     assert not [*tmp_path.rglob("model.bin")]
-    served.asked.clear()
+    served.forget()
     results = download(size, f"{served.root}/model.bin?token=other", tmp_path)
     assert {mine.error for mine in results} == {""}
     assert asked(served) >= chunks * CHUNK
@@ -108,7 +108,7 @@ def test_only_what_is_missing_is_read(served: Store, tmp_path: Path, size: int, 
 def test_a_copy_may_break_off_again_and_again(served: Store, tmp_path: Path) -> None:
     for chunks in 1, 1, 1:
         break_off(2, f"{served.root}/model.bin", tmp_path, chunks)
-    served.asked.clear()
+    served.forget()
     assert {mine.error for mine in download(2, f"{served.root}/model.bin", tmp_path)} == {""}
     assert asked(served) >= 3 * CHUNK
     assert whole(tmp_path, 2)
@@ -118,7 +118,7 @@ def test_a_host_that_lacks_parts_gets_them_from_others(served: Store, tmp_path: 
     break_off(3, f"{served.root}/model.bin", tmp_path, 5)
     for path in hidden(tmp_path / "1"):
         path.unlink()
-    served.asked.clear()
+    served.forget()
     results = download(4, f"{served.root}/model.bin", tmp_path)  # and a new one
     assert {mine.error for mine in results} == {""}
     assert asked(served) >= 5 * CHUNK
@@ -138,7 +138,7 @@ def test_a_host_that_comes_late_gets_a_file_of_the_right_time_from_others(
         if stale:
             for rank in range(1, size):
                 (tmp_path / str(rank) / "model.bin").write_bytes(OTHER)
-        served.asked.clear()
+        served.forget()
         results = download(size, source, tmp_path, preserve=True)
         assert [mine.written for mine in results if mine.written] == [len(DATA)] * (size if stale else 1)
         assert asked(served) == (0 if stale else len(DATA))
@@ -170,7 +170,7 @@ def test_another_version_is_read_from_its_start(served: Store, tmp_path: Path, c
     before, after = VERSIONS[change]
     served.etag, served.changed = before
     break_off(2, f"{served.root}/model.bin", tmp_path, 4)
-    served.asked.clear()
+    served.forget()
     (served.etag, served.changed), served.data = after, OTHER
     assert {mine.error for mine in download(2, f"{served.root}/model.bin", tmp_path)} == {""}
     assert asked(served) == 0
@@ -179,7 +179,7 @@ def test_another_version_is_read_from_its_start(served: Store, tmp_path: Path, c
 
 def test_another_size_is_another_version(served: Store, tmp_path: Path) -> None:
     break_off(2, f"{served.root}/model.bin", tmp_path, 4)
-    served.asked.clear()
+    served.forget()
     served.data = OTHER + b"more"
     assert {mine.error for mine in download(2, f"{served.root}/model.bin", tmp_path)} == {""}
     assert asked(served) == 0
@@ -189,7 +189,7 @@ def test_another_size_is_another_version(served: Store, tmp_path: Path) -> None:
 def test_the_time_of_change_is_a_version(served: Store, tmp_path: Path) -> None:
     served.etag = ""
     break_off(2, f"{served.root}/model.bin", tmp_path, 4)
-    served.asked.clear()
+    served.forget()
     assert {mine.error for mine in download(2, f"{served.root}/model.bin", tmp_path)} == {""}
     assert asked(served) >= 4 * CHUNK
     assert whole(tmp_path, 2)
@@ -201,7 +201,7 @@ def test_without_an_etag_another_query_is_another_source(served: Store, tmp_path
     for query, goes_on in ("?id=2", False), ("?id=1", True):
         break_off(2, f"{served.root}/model.bin?id=1", tmp_path, 4)
         assert b"id=" not in b"".join(path.read_bytes() for path in hidden(tmp_path))
-        served.asked.clear()
+        served.forget()
         served.data = DATA if goes_on else OTHER
         assert {mine.error for mine in download(2, f"{served.root}/model.bin{query}", tmp_path)} == {""}
         assert (asked(served) >= 4 * CHUNK) == goes_on
@@ -213,7 +213,7 @@ def test_without_an_etag_another_query_is_another_source(served: Store, tmp_path
 
 def test_with_verify_none_all_is_read(served: Store, tmp_path: Path) -> None:
     break_off(2, f"{served.root}/model.bin", tmp_path, 4)
-    served.asked.clear()
+    served.forget()
     assert {mine.error for mine in download(2, f"{served.root}/model.bin", tmp_path, verify="none")} == {""}
     assert asked(served) == 0
     assert whole(tmp_path, 2)
@@ -247,7 +247,7 @@ def test_what_was_damaged_meanwhile_is_read_again(served: Store, tmp_path: Path,
         for path in hidden(tmp_path / str(rank)):
             if kind not in ("part", "arrived") or path.name.endswith(kind):
                 DAMAGE[kind](path)
-    served.asked.clear()
+    served.forget()
     assert {mine.error for mine in download(2, f"{served.root}/model.bin", tmp_path)} == {""}
     assert (asked(served) >= 4 * CHUNK) == (hosts == 1)
     assert whole(tmp_path, 2)
