@@ -18,7 +18,7 @@ import pytest
 
 from ringcast.procs import process_tree
 from support.fleets import QUIET
-from support.patience import patience
+from support.patience import of_patient_launcher, patience
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
@@ -51,7 +51,7 @@ def folder() -> Iterator[Path]:
 
 def launch(folder: Path, program: str, *arguments: str) -> subprocess.Popen[str]:
     (folder / "program.py").write_text(ESCAPE + program)
-    environment = {**os.environ, **QUIET, "TMPDIR": str(folder / "jobs")}
+    environment = {**os.environ, **QUIET, **of_patient_launcher(), "TMPDIR": str(folder / "jobs")}
     command = [*LAUNCH, *arguments, str(folder / "program.py")]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -113,7 +113,11 @@ with open({str(folder / "told")!r}, "a") as file:
     launcher.kill()
     launcher.communicate()
     watchdog.wait(patience(LIMIT))
-    left = [p.pid for p in psutil.process_iter() if p.name() == sleepers["name"] and imprint(p.pid) in imprints]
+    left = [
+        p.pid
+        for p in psutil.process_iter(["name"])
+        if p.info["name"] == sleepers["name"] and imprint(p.pid) in imprints
+    ]
     held = hold(left)
     assert_end(held, 0)
     assert left == []

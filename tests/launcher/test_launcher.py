@@ -23,7 +23,8 @@ from ringcast_launcher.decide import verdict
 from ringcast_launcher.output import output
 from ringcast_launcher.plan import job
 from ringcast_launcher.plan.job import THREAD_VARIABLES
-from support.patience import patience
+from support.patience import of_patient_launcher, patience
+from support.processes import alive
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -136,7 +137,7 @@ if rank == 2:
     leave(3)
 failed.wait(20)
 leave(4)
-""")  # fmt: skip
+""", **of_patient_launcher())  # fmt: skip
     pid = re.search(r"\[2\] pid (\d+)", done.stdout)[1]
     assert done.returncode == 3
     assert re.fullmatch(rf"ringcast-launch: rank 2 \(.+, pid {pid}\) failed: exit code 3", last_line(done))
@@ -403,7 +404,7 @@ if rank == 1:
 failed.wait(20)
 client.send(Finished(rank, {}, failure=Failure("", blames=(1,))))
 leave(7)
-""")  # fmt: skip
+""", **of_patient_launcher())  # fmt: skip
     report = json.loads(file.read_text())
     ranks = report.pop("ranks")
     (pid,) = re.findall(r"rank 1 \(.*, pid (\d+)\) failed", last_line(done))
@@ -487,8 +488,8 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], Running]]:
 
 
 def assert_gone(processes: list[psutil.Process], timeout: float = 0.0) -> None:
-    alive = psutil.wait_procs(processes, timeout=patience(timeout))[1]
-    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+    running = psutil.wait_procs(processes, timeout=patience(timeout))[1]
+    assert [process for process in running if alive(process)] == []
 
 
 @pytest.mark.parametrize(

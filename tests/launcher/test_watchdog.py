@@ -16,6 +16,7 @@ import pytest
 
 from ringcast_launcher.system import watchdog
 from support.patience import patience
+from support.processes import alive
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("nothing_left")]
 
@@ -114,10 +115,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
     yield starting
     for one in made:
         one.close()
-
-
-def alive(one: psutil.Process) -> bool:
-    return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
 
 
 def test_who_stands_still_is_ended_after_its_workers(start: Callable[..., Watched]) -> None:
