@@ -286,9 +286,11 @@ def test_all_coroutines_get_the_error_when_a_peer_is_gone(
     kind: str, ways: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringcast.transports.zeromq.LINGER", 0.1)  # what was sent to it is not delivered
+    made = threading.Barrier(3, timeout=patience(30))
 
     async def work(comm: Communicator) -> None:
         own = [comm.dup() for _ in range(3)]
+        made.wait()  # what rank 1 has sent for these is delivered
         if comm.rank == 1:
             comm.finalize()
             return
@@ -392,7 +394,7 @@ def test_what_breaks_off_the_engine_ends_all_awaits(monkeypatch: pytest.MonkeyPa
         assert all(isinstance(error, MemoryError | ringcast.JobAborted) for error in errors)
 
     job = Job("threads", 2)
-    job.run(lambda comm: asyncio.run(work(comm)))
+    job.ask(lambda comm: asyncio.run(work(comm)))
     job.close()
     assert not awaiting._WATCHES
     gc.collect()
