@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support import causes, needs
-from support.patience import patience
+from support.patience import of_patient_launcher, patience
 from support.places import SUPPORT, TESTS
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher", "--output", "none"]
@@ -27,12 +27,14 @@ def _lightgbm() -> None:
 
 
 def launch(n: int, program: str | Path, *arguments: str, transport: str = "auto") -> subprocess.CompletedProcess[str]:
+    patient = of_patient_launcher()
+    path = os.pathsep.join([patient["PYTHONPATH"], str(TESTS)])
     return subprocess.run(
         [*LAUNCH, "-n", str(n), "--transport", transport, str(program), *arguments],
         capture_output=True,
         text=True,
         timeout=patience(60),
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, **patient, "PYTHONPATH": path},
         check=False,
     )
 

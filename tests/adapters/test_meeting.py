@@ -223,12 +223,13 @@ def test_no_process_remains_and_no_command_shows_the_key(tmp_path: Path) -> None
     lines = {each.pid: each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])}
     assert not any(plan.key in word for line in lines.values() for word in line)
     port = int(plan.control.rpartition(":")[2])
-    server = {each.pid for each in psutil.net_connections("tcp") if each.laddr[1] == port and each.status == "LISTEN"}
+    listening = [each for each in psutil.net_connections("tcp") if each.laddr[1] == port and each.status == "LISTEN"]
+    server = [psutil.Process(pid) for pid in {each.pid for each in listening}]
+    assert len(server) == 1
     for rank in ranks:
         assert rank.communicate(timeout=patience(60)) == ("", "")
-    psutil.wait_procs([psutil.Process(pid) for pid in server if pid and psutil.pid_exists(pid)], timeout=patience(10))
-    assert len(server) == 1
-    assert not any(map(psutil.pid_exists, server - {None}))
+    _, alive = psutil.wait_procs(server, timeout=patience(10))
+    assert alive == []
 
 
 def test_peers_learn_of_a_failure_by_its_type(tmp_path: Path) -> None:

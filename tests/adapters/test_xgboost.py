@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import ringcast
 import ringcast.xgboost
 from ringcast.errors import RunFailed
 from support import causes, needs
-from support.patience import patience
+from support.patience import of_patient_launcher, patience
 from support.places import SUPPORT
 
 LAUNCH = [sys.executable, "-m", "ringcast_launcher", "--output", "none"]
@@ -28,6 +29,7 @@ def _xgboost() -> None:
 def launch(n: int, what: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*LAUNCH, "-n", str(n), str(SUPPORT / "programs/trees.py"), what],
+        env={**os.environ, **of_patient_launcher()},
         capture_output=True,
         text=True,
         timeout=patience(60),

@@ -536,7 +536,7 @@ def test_children_of_workers_are_ended_with_the_job(launch: Launch) -> None:
     assert done.returncode == 0
     pids = [int(line.split()[1]) for line in done.stdout.splitlines()]
     assert len(pids) == 2
-    assert_gone([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)])
+    assert_gone([process for process in psutil.process_iter() if process.pid in pids])
 
 
 # A child that left the session, and a grandchild that has not even the environment, and whose parent has ended.
@@ -557,7 +557,7 @@ def test_no_grandchild_outlives_the_job(launch: Launch, end: str) -> None:
     assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(end, 137)
     pids = [int(pid) for line in done.stdout.splitlines() for pid in line.split()[2:]]
     assert len(pids) >= 2
-    assert_gone([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)])
+    assert_gone([process for process in psutil.process_iter() if process.pid in pids])
 
 
 @pytest.mark.live

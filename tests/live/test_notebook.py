@@ -100,6 +100,7 @@ def test_a_notebook_of_several_cells(notebook: Notebook) -> None:
     first = notebook.run("import os, ringcast\nranks = ringcast.cluster(2)\nranks.run(lambda comm: os.getpid())")
     assert first.error == "", first
     pids = [int(pid) for pid in first.result.strip("[]").split(",")]
+    workers = [psutil.Process(pid) for pid in pids]
 
     cell = notebook.run("""
 class Point:
@@ -154,9 +155,7 @@ def work(comm, start):
     assert cell.result == str([(pid, 2) for pid in pids]), cell
 
     notebook.close()
-    _, alive = psutil.wait_procs(
-        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=patience(PATIENCE)
-    )
+    _, alive = psutil.wait_procs(workers, timeout=patience(PATIENCE))
     assert alive == []
 
 

@@ -158,11 +158,11 @@ def test_a_task_cannot_make_a_pool() -> None:
 
 def test_an_initializer_is_called_by_each_worker_and_its_error_breaks_the_pool() -> None:
     def use(pool: ringcast.Pool) -> tuple[Any, ...]:
-        future = pool.submit(abs, -1)
-        error = future.exception(patience(20))
+        with pytest.raises(ringcast.PoolBroken) as caught:  # of the call, if the pool is broken by then
+            pool.submit(abs, -1).result(patience(20))
         with pytest.raises(ringcast.PoolBroken, match="no such luck"):
             pool.submit(abs, 1)
-        return type(error), str(error)
+        return caught.type, str(caught.value)
 
     def bad(word: str) -> None:
         raise ValueError(word)

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ringcast.engine import task
+from support.patience import patience
 from support.torch_ranks import play
 
 OF_ONE_SIZE = (
@@ -104,4 +106,5 @@ def differ(rank: int, _: int) -> None:
 
 
 if __name__ == "__main__":
+    task.EXPLANATION = patience(10)  # of the ranks, which are forks
     sys.exit(any(play(differ, 2)))
