@@ -16,6 +16,7 @@ from typing import TypeVar
 from ringcast.boosting.exchanges import SPARSE_FROM, Gather, SparseSum, Sum, WholeSum, memory, shares_memory
 from ringcast.boosting.sparse import WORDS
 from ringcast.communicator import Communicator
+from ringcast.engine.signal_gate import called_from_c
 from ringcast.errors import UsageError
 
 # Lists and reducer are read at their addresses: ctypes takes longer to make pointers than a call takes otherwise.
@@ -45,6 +46,7 @@ class Functions:
         self._sums: dict[object, Sum] = {}
         self.reduce_scatter, self.allgather = ReduceScatter(self._reduce_scatter), Allgather(self._allgather)
 
+    @called_from_c
     def _allgather(self, data: int, _: int, starts: int, lengths: int, __: int, out: int, total: int) -> None:
         try:
             key = data, out, string_at(starts, self._length), string_at(lengths, self._length)
@@ -56,6 +58,7 @@ class Functions:
             self._failed(error)
             pretend_gathered(data, self._at(lengths), self._comm.rank, out, total)
 
+    @called_from_c
     def _reduce_scatter(
         self, data: int, nbytes: int, itemsize: int, starts: int, lengths: int, _: int, out: int, __: int, reducer: int
     ) -> None:

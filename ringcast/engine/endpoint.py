@@ -278,7 +278,7 @@ class Endpoint:
             if arrival is not None:
                 self.arrivals += 1
                 self.protocol.handle(arrival)
-            if self._lost:
+            elif self._lost:  # a notice that explains the loss may be behind the messages
                 self._give_up()
             if self.protocol.found:
                 self.tell_found()
@@ -333,6 +333,11 @@ class Endpoint:
         """Handle the messages that have arrived meanwhile; does not wait."""
         while self.progress(self.transport.clock()):
             pass
+
+    def take_notices(self) -> None:
+        """Act on the notices that have arrived, so that no call begins in a communicator that they revoke."""
+        while self.transport.noticed:
+            self.progress(self.transport.clock())
 
     @property
     def undelivered(self) -> bool:

@@ -14,8 +14,8 @@ import threading
 import time
 from _signal import getsignal  # type: ignore[import-not-found]  # the one of `signal` makes enums, ten times slower
 from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import Any, Protocol, TypeAlias
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 NUMBERS = tuple(
     map(
@@ -36,6 +36,19 @@ NUMBERS = tuple(
 PATIENCE = 1.0  # seconds after which a signal that comes again does not wait for a safe point any more
 
 Handler: TypeAlias = Callable[[int, FrameType | None], Any]
+Function = TypeVar("Function", bound=Callable[..., object])
+
+_CALLED_FROM_C: set[CodeType] = set()
+
+
+def called_from_c(function: Function) -> Function:
+    """Mark a function that C calls, and that catches all errors: handlers wait until it makes a call of ringcast.
+
+    A signal that has come while C ran is handled before the first line of the function, where nothing is caught yet: C
+    would go on as if the function had been called.
+    """
+    _CALLED_FROM_C.add(function.__code__)
+    return function
 
 
 class Waiter(Protocol):
@@ -120,9 +133,10 @@ class SignalGate(Gate):
     def note(self, number: int, frame: FrameType | None, handler: Handler) -> None:
         """Take note of a signal: its handler runs now if the gate is open, else at the next safe point.
 
-        One that comes again after PATIENCE, as Ctrl-C in an operator that hangs, is not put off any more.
+        One that comes again after PATIENCE, as Ctrl-C in an operator that hangs, is not put off any more. See also
+        `called_from_c`.
         """
-        if not self._depth:
+        if not self._depth and (frame is None or frame.f_code not in _CALLED_FROM_C):
             handler(number, frame)
             return
         now = time.monotonic()

@@ -20,7 +20,7 @@ from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival
 from ringcast.wire.codec import CodecError, decode
 from ringcast.wire.failure import MAX_TEXT, Broken, Failure
-from ringcast.wire.header import ANSWER, CTS, EAGER, LOST, MISMATCH, OFFER, P2P, REFUSE, RTS, Header
+from ringcast.wire.header import ANSWER, CTS, EAGER, LOST, MISMATCH, OFFER, P2P, PASSED_ON, REFUSE, RTS, Header
 
 LONGEST = MAX_TEXT  # bytes that are kept of the reason for which a communicator has ended …
 LONGEST_AHEAD = 10_000  # … and if this rank has not come to it yet
@@ -261,7 +261,8 @@ class Aborter:
             return
         text = payload[:longest].decode(errors="replace")
         if not h.flags & MISMATCH:
-            self.invalidate(h.context, Revoked(self._errors.rank, text, h.source))
+            by = h.word if h.flags & PASSED_ON and h.word < self._errors.size else h.source
+            self.invalidate(h.context, Revoked(self._errors.rank, text, by))
             return
         once = h.source, MISMATCH
         notified = {h.source} if h.flags & ANSWER or once in state.notified else set()

@@ -152,9 +152,14 @@ class Transport(Protocol):
     def inject(self, frames: Sequence[bytes]) -> None:
         """Put a message from the control plane into this rank's own inbox; from any thread; wakes `poll`.
 
-        It comes after the messages of peers that have arrived by then, or after TURNS of them, so that a call whose
-        messages are all here ends before a notice can end it. ZeroMQ's sockets do not promise this.
+        It comes after the messages of peers that have arrived by then, so that a call whose messages are all here ends
+        before a notice can end it; but where messages come without end, after some tens of them. ZeroMQ's sockets do
+        not promise this order.
         """
+
+    @property
+    def noticed(self) -> bool:
+        """Whether a message of `inject` waits; False where that is not known."""
 
     def fileno(self) -> int:
         """Return a file descriptor that becomes readable when something arrives (look with `poll` before waiting)."""
@@ -204,10 +209,17 @@ class RemoteTransport(Transport, Protocol):
 
 
 class NoLoans:
-    """The part of the contract on loans and unsent messages, for a transport that copies at once and lends nothing."""
+    """The part of the contract on loans and unsent messages, for a transport that copies at once and lends nothing.
+
+    What is injected may be in the same queue as the messages, where it is not `noticed`.
+    """
 
     lenders: Collection[int] = ()
     unsent: Collection[int] = ()
+
+    @property
+    def noticed(self) -> bool:
+        return False
 
     @property
     def lanes(self) -> Lanes | None:

@@ -6,7 +6,16 @@ import select
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 
-from ringcast.transports.base import LINGER, TURNS, Arrival, CompiledLane, Frame, Lanes, RemoteTransport
+from ringcast.transports.base import (
+    LINGER,
+    TURNS,
+    Arrival,
+    CompiledLane,
+    Frame,
+    Lanes,
+    MemoryArrival,
+    RemoteTransport,
+)
 from ringcast.transports.memory.transport import ShmTransport
 
 SLICE = 1.0  # seconds after which a wait looks at its deadline again
@@ -20,7 +29,9 @@ class RoutedTransport:
         self._both = select.epoll()
         for each in near, far:
             self._both.register(each.fileno(), select.EPOLLIN)
-        self._turns = 0
+        self._turns = 0  # polls since `far` came first
+        self._notice: MemoryArrival | None = None  # of the control plane, behind messages of this host …
+        self._before = 0  # … of which so many have been taken since it came
 
     @property
     def unsent(self) -> Collection[int]:
@@ -45,8 +56,7 @@ class RoutedTransport:
         return self._lanes_to(peer).put(peer, frame)
 
     def head(self, peer: int, patience: float) -> memoryview | None:
-        """Return the next message of `peer`, as `Lanes` does; notices are for `far`, which is asked when this ends."""
-        return self._lanes_to(peer).head(peer, patience)
+        return None if self.noticed else self._lanes_to(peer).head(peer, patience)
 
     def release(self, peer: int) -> None:
         self._lanes_to(peer).release(peer)
@@ -70,18 +80,37 @@ class RoutedTransport:
 
     def poll(self, deadline: float | None) -> Arrival | None:
         past, unsent = self.clock(), bool(self.unsent)
-        self._turns = 0 if self._turns == TURNS else self._turns + 1
-        if not self._turns and (arrival := self._far.poll(past)) is not None:
+        self._turns = 0 if self._turns >= TURNS or (self._turns and self.noticed) else self._turns + 1
+        if not self._turns and (arrival := self._from_far(past)) is not None:
             return arrival
-        arrival = self._near.poll(past) or self._far.poll(past)
+        arrival = self._near.poll(past) or self._from_far(past)
         left = SLICE if deadline is None else min(deadline - self.clock(), SLICE)
         served = unsent and not self.unsent  # the caller may have waited for this
         if arrival is not None or served or left <= 0 or not self._both.poll(left):
             return arrival
-        return self._near.poll(past) or self._far.poll(past)
+        return self._near.poll(past) or self._from_far(past)
+
+    def _from_far(self, past: float) -> Arrival | None:
+        """Return the next message of another host; or a notice, when the messages that came from this host are taken.
+
+        A rank may have sent one of them, and then caused the notice, between two looks of this one.
+        """
+        arrival = self._notice or self._far.poll(past)
+        self._notice = None
+        if isinstance(arrival, MemoryArrival):
+            if self._before < TURNS and (message := self._near.poll(past)) is not None:
+                self._before += 1
+                self._notice = arrival
+                return message
+            self._before = 0
+        return arrival
 
     def inject(self, frames: Sequence[bytes]) -> None:
         self._far.inject(frames)  # not into `near`: `wait_for_news` waits for `far` only
+
+    @property
+    def noticed(self) -> bool:
+        return self._notice is not None or self._far.noticed or self._near.noticed
 
     def fileno(self) -> int:
         return self._both.fileno()

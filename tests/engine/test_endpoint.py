@@ -17,9 +17,10 @@ from ringcast.analysis.simulate import simulate
 from ringcast.bootstrap.in_process import LocalControl, drive_together, endpoints, simulated_endpoints, thread_endpoints
 from ringcast.collectives.stage import Choice, Group
 from ringcast.communicator import Communicator
-from ringcast.engine.drive import drive
+from ringcast.engine.drive import drive, wait
 from ringcast.engine.endpoint import Endpoint, Exchange
 from ringcast.engine.execute import Steps
+from ringcast.engine.task import begin
 from ringcast.errors import CollectiveTimeout, JobAborted, LinkLost, PeerFailed, Revoked, RingcastError
 from ringcast.events import Event, RoundEnd, RoundStart
 from ringcast.ops import SUM, Op
@@ -245,6 +246,21 @@ def test_a_lost_link_is_a_failed_peer() -> None:
     quietly_close(made)
 
 
+def test_a_lost_link_may_be_explained_behind_other_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peer has left, as the notice of it says, which has come with the message of another rank."""
+    monkeypatch.setattr("ringcast.engine.endpoint.REPORT_GRACE", 0.0)
+    made = thread_endpoints(3)
+    made[1].transport.close()
+    drive(made[0], exchange(made[0], 1, None, 8))
+    drive(made[2], exchange(made[2], 0, None, 8))
+    made[1].leave()
+    for _ in range(2):
+        drive(made[0], exchange(made[0], None, 2, 8), timeout=patience(20))
+        drive(made[2], exchange(made[2], 0, None, 8))
+    assert not made[0].protocol.failed
+    quietly_close(made)
+
+
 def test_what_a_rank_that_has_left_does_not_need_may_get_lost() -> None:
     """Its eager budget is returned to it, its link is gone, and yet all that it sent is received."""
     made = thread_endpoints(2)
@@ -440,6 +456,22 @@ def test_notices_go_to_all_others() -> None:
         if arrival is not None:
             assert wire.unpack(arrival.header).kind == wire.Kind.NOTICE
             assert codec.decode(arrival.read(), NOTICES) == revoke
+    quietly_close(made)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("kind", ["shm", "sockets"])
+def test_a_call_whose_message_is_here_can_end_before_a_revocation_but_not_begin_after_it(
+    kind: str, begun: bool
+) -> None:
+    made = endpoints(transports(kind, 2))
+    receives = [begin(made[1], exchange(made[1], None, 0, 8)) for _ in range(begun)]
+    drive(made[0], exchange(made[0], 1, None, 8))
+    made[0].revoke(CONTEXT, "a reason")
+    wait(made[1], receives, patience(20))
+    assert [task.result for task in receives] == [bytes(8)] * begun
+    with pytest.raises(Revoked, match="a reason"):
+        drive(made[1], exchange(made[1], None, 0, 8), patience(20), whole=True)
     quietly_close(made)
 
 

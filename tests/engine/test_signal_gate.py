@@ -23,7 +23,7 @@ from ringcast.collectives.stage import Group
 from ringcast.communicator import Communicator
 from ringcast.engine import drive, signal_gate
 from ringcast.engine.endpoint import Endpoint
-from ringcast.engine.signal_gate import NUMBERS, Deferred
+from ringcast.engine.signal_gate import NUMBERS, Deferred, SignalGate, called_from_c
 from ringcast.errors import PeerFailed, Revoked, UsageError
 from ringcast.transports import zeromq
 from support.every_line import check
@@ -405,3 +405,24 @@ def test_a_file_for_signals_hears_of_them_at_once(tmp_path: Path, handler: Calla
         signal.set_wakeup_fd(before)
         os.close(reader)
         os.close(writer)
+
+
+# In functions that C calls.
+
+
+def test_a_handler_waits_in_a_function_that_c_calls_for_its_next_call_of_ringcast() -> None:
+    gate, handled = SignalGate(), []
+
+    def plain() -> FrameType:
+        return sys._getframe()
+
+    @called_from_c
+    def called() -> FrameType:
+        return sys._getframe()
+
+    for frame, expected in (None, [1]), (plain(), [1, 1]), (called(), [1, 1]):
+        gate.note(signal.SIGUSR1, frame, lambda *_: handled.append(1))
+        assert handled == expected
+    with gate:
+        assert handled == [1, 1]
+    assert handled == [1, 1, 1]

@@ -13,7 +13,7 @@ from ringcast.wire.call import Call
 from ringcast.wire.control_messages import Abort, Bye, Failed, Notice, Revoke
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import EAGER_LIMIT as EAGER_LIMIT
-from ringcast.wire.header import ECHO, LOST, PROBE, Kind
+from ringcast.wire.header import ECHO, LOST, PASSED_ON, PROBE, Kind
 from support.protocol_net import (
     CALL,
     CONTEXT,
@@ -499,6 +499,22 @@ def test_notices_end_what_is_under_way(notice: Notice, error: type[BaseException
     assert net.kinds(1, 2) == [Kind.REFUSE]
     with pytest.raises(error):
         net.ranks[1].begin(CONTEXT, CALL)
+
+
+@pytest.mark.parametrize(("word", "by"), [(2, 2), (3, 0), (2**40, 0)])
+def test_a_revocation_that_is_passed_on_names_the_rank_that_gave_up(word: int, by: int) -> None:
+    net = Net(3)
+    ops = net.begin(granted=True)
+    net.ranks[1].receive(ops[1], 0, Buffer(5))
+    net.run()
+    if word == by:
+        tell(net, 0, Revoke(2, CONTEXT, "a reason"))
+    else:
+        net.ranks[0]._aborter.refuse(1, CONTEXT, ops[0].number, 0, b"a reason", set(), PASSED_ON, word)
+    net.run()
+    error = ops[1].error
+    assert isinstance(error, Revoked)
+    assert (error.by, error.cause) == (by, "a reason")
 
 
 def test_revoke_ends_one_communicator_only() -> None:

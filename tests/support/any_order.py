@@ -92,7 +92,7 @@ class End:
     def head(self, peer: int, patience: float) -> memoryview | None:
         self._place()
         until = self._job.now + patience
-        while not (self._job.refuses() or any(unpack(a.header).kind in (Kind.NOTICE, Kind.WAKE) for a in self.inbox)):
+        while not (self._job.refuses() or self.noticed):
             arrival = self._first(peer)
             if arrival is not None:
                 return memoryview(arrival.header) if not arrival.more and arrival.loan is None else None
@@ -125,6 +125,10 @@ class End:
 
     def inject(self, frames: Sequence[bytes]) -> None:
         self._job.put((PLANE, self._rank), MemoryArrival(frames))
+
+    @property
+    def noticed(self) -> bool:
+        return any(unpack(arrival.header).kind in (Kind.NOTICE, Kind.WAKE) for arrival in self.inbox)
 
     def clock(self) -> float:
         return self._job.now

@@ -6,7 +6,8 @@ import fcntl
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from support import needs
+from support.patience import patience
 from support.places import TESTS
 
 TOKEN = os.urandom(16).hex()  # one for a process: Ray keeps the first that it has read
@@ -51,14 +53,31 @@ def place(*paths: Path) -> Iterator[str]:
         yield folder
 
 
+def patient(look: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a look for the node that started: Ray gives it 30 s to register, which are too few on a busy machine."""
+
+    def look_on(*node: str) -> Any:
+        end = time.monotonic() + patience(120)
+        while True:
+            try:
+                return look(*node)
+            except RuntimeError:
+                if time.monotonic() > end:
+                    raise
+
+    return look_on
+
+
 @contextmanager
 def cluster(processors: int, *paths: Path, **options: Any) -> Iterator[Any]:
     """Start a cluster whose workers find modules in `paths`; yield what `ray.init` returns."""
     with place(*paths) as folder:
         import ray
+        from ray._private import services
 
         settings = {"include_dashboard": False, "log_to_driver": False, "_temp_dir": folder} | options
-        with alone():
+        with alone(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(services, "get_node", patient(services.get_node))
             started = ray.init(num_cpus=processors, **settings)
         try:
             yield started

@@ -299,21 +299,29 @@ class ShmTransport:
         return self._news()
 
     def _next(self) -> MemoryArrival | None:
-        """Return the next message, from each rank in turn; None if there is none."""
+        """Return the next message, or what was injected if there is none; None if there is nothing."""
+        injected = bool(self._injected)  # before the look: a peer may have sent before that
+        if not injected or self._before < TURNS:
+            arrival = self._next_message()
+            if arrival is not None or not injected:
+                self._before += injected
+                return arrival
+        self._before = 0
+        self._taken_out[0] += 1
+        return MemoryArrival(self._injected.popleft())
+
+    def _next_message(self) -> MemoryArrival | None:
+        """Return the next message, from each rank in turn; None if there is none, as when a writer resets its tail."""
         tails, heads, size = self._own.tails, self._own.heads, self._size
-        if self._injected:
-            if tails == heads or self._before >= TURNS:
-                self._before = 0
-                self._taken_out[0] += 1
-                return MemoryArrival(self._injected.popleft())
-            self._before += 1
         source = self._served
         for _ in range(size):
+            following = source + 1 if source + 1 < size else 0
             if tails[source] != heads[source]:
-                self._served = source + 1 if source + 1 < size else 0
-                return self._take(source, tails[source])
-            source = source + 1 if source + 1 < size else 0
-        return None  # a writer has reset its tail
+                self._served = following
+                if (arrival := self._take(source, tails[source])) is not None:
+                    return arrival
+            source = following
+        return None
 
     def _take(self, source: int, tail: int) -> MemoryArrival | None:
         reader = self._readers[source]
@@ -356,6 +364,10 @@ class ShmTransport:
             with threading.Lock():  # a new lock as fence: the polling thread may hold its own
                 pass
             _wake(self._own, self._futex, self._pipe[1], next(self._bells))
+
+    @property
+    def noticed(self) -> bool:
+        return bool(self._injected)
 
     def fileno(self) -> int:
         if not self._with_pipe:

@@ -94,6 +94,10 @@ class SocketTransport(NoLoans):
             undo.pop_all()
 
     @property
+    def noticed(self) -> bool:
+        return bool(self._injected)
+
+    @property
     def strangers(self) -> int:
         """Number of connections to the port that were refused, or are not admitted yet."""
         return self._door.strangers
