@@ -53,18 +53,8 @@ class _Several:
         return not waiting
 
 
-def drive(
-    endpoint: Endpoint,
-    steps: Steps[Result],
-    timeout: float | None = None,
-    site: Site = NOWHERE,
-    *,
-    whole: bool = False,
-) -> Result:
+def drive(endpoint: Endpoint, steps: Steps[Result], timeout: float | None = None, site: Site = NOWHERE) -> Result:
     """Run `steps` to the end, waiting as needed, and return its result; `site` is the call's place in the program.
-
-    They are the `whole` call if nothing of it is over by prediction. Only then notices may come first, as what is over
-    is not known to the protocol before the first step.
 
     Raises:
         CollectiveTimeout: `timeout` seconds have passed; or the control plane has found a deadlock.
@@ -72,8 +62,6 @@ def drive(
     """
     with endpoint.gate:
         until = None if timeout is None else endpoint.transport.clock() + timeout
-        if whole:
-            endpoint.take_notices()
         task = begin(endpoint, steps, site, blocks=True)
         if not task.done:
             _make_progress(endpoint, deadlines(endpoint, [task], timeout))

@@ -278,7 +278,7 @@ class Endpoint:
             if arrival is not None:
                 self.arrivals += 1
                 self.protocol.handle(arrival)
-            elif self._lost:  # a notice that explains the loss may be behind the messages
+            if self._lost and not self.transport.noticed:  # a notice may explain the loss
                 self._give_up()
             if self.protocol.found:
                 self.tell_found()
@@ -333,11 +333,6 @@ class Endpoint:
         """Handle the messages that have arrived meanwhile; does not wait."""
         while self.progress(self.transport.clock()):
             pass
-
-    def take_notices(self) -> None:
-        """Act on the notices that have arrived, so that no call begins in a communicator that they revoke."""
-        while self.transport.noticed:
-            self.progress(self.transport.clock())
 
     @property
     def undelivered(self) -> bool:

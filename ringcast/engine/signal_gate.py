@@ -136,12 +136,13 @@ class SignalGate(Gate):
         One that comes again after PATIENCE, as Ctrl-C in an operator that hangs, is not put off any more. See also
         `called_from_c`.
         """
-        if not self._depth and (frame is None or frame.f_code not in _CALLED_FROM_C):
+        from_c = frame is not None and frame.f_code in _CALLED_FROM_C
+        if not self._depth and not from_c:
             handler(number, frame)
             return
         now = time.monotonic()
         _, first = self.pending.setdefault(number, (handler, now))
-        if now - first >= PATIENCE:
+        if now - first >= PATIENCE and not from_c:
             del self.pending[number]
             handler(number, frame)
         elif self.waiter is not None and not self._woken:

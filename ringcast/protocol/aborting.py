@@ -74,6 +74,11 @@ class Aborter:
             if transfer.peer != ANY:
                 self._pass_on(transfer.peer, op.context, op.number, on_wire(transfer.ordinal), error, notified)
 
+    def end_late(self, op: Operation, error: BaseException) -> None:
+        """End an operation that begins in a communicator which that error has ended."""
+        self._kill(op, error, set())
+        self._contexts[op.context].clear()
+
     def _drop(self, transfer: Transfer) -> None:
         if isinstance(transfer, Send):
             self._sending.drop(transfer)
@@ -261,8 +266,8 @@ class Aborter:
             return
         text = payload[:longest].decode(errors="replace")
         if not h.flags & MISMATCH:
-            by = h.word if h.flags & PASSED_ON and h.word < self._errors.size else h.source
-            self.invalidate(h.context, Revoked(self._errors.rank, text, by))
+            known = h.flags & PASSED_ON and h.word < self._errors.size and h.word != self._errors.rank
+            self.invalidate(h.context, Revoked(self._errors.rank, text, h.word if known else h.source))
             return
         once = h.source, MISMATCH
         notified = {h.source} if h.flags & ANSWER or once in state.notified else set()

@@ -265,7 +265,8 @@ class Protocol:
     def _cause(self, state: Context) -> BaseException:
         assert state.error is not None
         if state.reported:
-            return Revoked(self.rank, self.reason(state.error))
+            by = state.error.by if is_a(state.error, Revoked) else None
+            return Revoked(self.rank, self.reason(state.error), by)
         state.reported = True
         return state.error
 
@@ -306,8 +307,16 @@ class Protocol:
         return op if self.lane(op, lanes) is not None else None
 
     def adopt(self, op: Operation) -> None:
-        """Begin an operation of `next_call`, some of whose messages are over, or a point-to-point one."""
-        self._contexts[op.context].adopt(op)
+        """Begin an operation of `next_call`, some of whose messages are over, or a point-to-point one.
+
+        It fails at once if its communicator has ended since, by a notice in a call that the program made within it.
+        """
+        state = self._contexts[op.context]
+        state.adopt(op)
+        if self.failed and op.number != P2P:
+            self._aborter.give_up(op.context)
+        if state.error is not None and op.error is None:
+            self._aborter.end_late(op, state.error)
 
     def over(self, op: Operation) -> None:
         """End an operation of `next_call`, all of whose messages are over."""

@@ -47,7 +47,7 @@ class Calls(Caller):
         method = sys._getframe(1)
         user = method.f_back
         site = self._place or ((user.f_code.co_filename, user.f_lineno) if user else NOWHERE)
-        return self._make(method.f_code.co_name, steps, timeout, site, whole=True)
+        return self._make(method.f_code.co_name, steps, timeout, site)
 
     def _known(self, *key: object) -> Again | None:
         """Return the call that was made before under this key, if any."""
@@ -94,10 +94,8 @@ class Calls(Caller):
                 if profiler is not None:
                     profiler.leave()
 
-    def _make(
-        self, operation: str, steps: Steps[Result], timeout: float | None, site: Site, *, whole: bool = False
-    ) -> Result:
-        """Make the call of this name, and return its result; see `drive` for `whole`."""
+    def _make(self, operation: str, steps: Steps[Result], timeout: float | None, site: Site) -> Result:
+        """Make the call of this name, and return its result."""
         timeout = self._enter(operation, timeout)
         endpoint = self._group.endpoint
         if endpoint.requests:
@@ -107,7 +105,7 @@ class Calls(Caller):
             if profiler is not None:
                 with endpoint.gate:  # threads take turns
                     profiler.enter()
-            return drive(endpoint, steps, timeout, site, whole=whole)
+            return drive(endpoint, steps, timeout, site)
         except FAILURES as error:
             self._raised(error, operation, site)
             raise

@@ -9,11 +9,11 @@ from ringcast.protocol.communicators import OVER
 from ringcast.protocol.counters import PATIENCE
 from ringcast.protocol.operations import SEGMENT, Operation
 from ringcast.wire import codec
-from ringcast.wire.call import Call
+from ringcast.wire.call import NOWHERE, Call
 from ringcast.wire.control_messages import Abort, Bye, Failed, Notice, Revoke
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import EAGER_LIMIT as EAGER_LIMIT
-from ringcast.wire.header import ECHO, LOST, PASSED_ON, PROBE, Kind
+from ringcast.wire.header import ECHO, LOST, PASSED_ON, PROBE, STAGES, Kind
 from support.protocol_net import (
     CALL,
     CONTEXT,
@@ -501,7 +501,29 @@ def test_notices_end_what_is_under_way(notice: Notice, error: type[BaseException
         net.ranks[1].begin(CONTEXT, CALL)
 
 
-@pytest.mark.parametrize(("word", "by"), [(2, 2), (3, 0), (2**40, 0)])
+@pytest.mark.parametrize("notice", [Revoke(1, CONTEXT, "a reason"), Failed(2, Failure("a reason"))])
+def test_a_call_that_began_by_prediction_ends_if_its_communicator_has_meanwhile(notice: Notice) -> None:
+    rank = (net := Net(3, continues=True)).ranks[0]
+    rank.end(rank.begin(CONTEXT, CALL))
+    tell(net, 0, notice)
+    op = Operation(CONTEXT, 2 * STAGES, CALL, False, 1, NOWHERE)
+    rank.adopt(op)
+    assert "a reason" in str(op.error)
+    assert rank.idle(CONTEXT)
+    with pytest.raises((PeerFailed, Revoked), match="a reason"):
+        rank.begin(CONTEXT, CALL)
+
+
+def test_each_call_after_a_revocation_names_the_rank_that_gave_up() -> None:
+    net = Net(3)
+    tell(net, 0, Revoke(2, CONTEXT, "a reason"))
+    for _ in range(3):
+        with pytest.raises(Revoked, match="a reason") as raised:
+            net.ranks[0].begin(CONTEXT, CALL)
+        assert raised.value.by == 2
+
+
+@pytest.mark.parametrize(("word", "by"), [(2, 2), (1, 0), (3, 0), (2**40, 0)])
 def test_a_revocation_that_is_passed_on_names_the_rank_that_gave_up(word: int, by: int) -> None:
     net = Net(3)
     ops = net.begin(granted=True)

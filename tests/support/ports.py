@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import random
@@ -25,6 +26,7 @@ def _claim() -> tuple[socket.socket, int]:
 
 
 _CLAIM, _START = _claim()  # at the import, as a test may leave no open file
+atexit.register(_CLAIM.close)
 _PORTS = itertools.cycle(range(_START, _START + _COUNT))
 
 
