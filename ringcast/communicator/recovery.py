@@ -25,9 +25,10 @@ class Recovery(Calls):
         return collectives.recovery.revoked(self._group)
 
     def revoke(self) -> None:
-        """Give up this communicator: every call under way, and every later one, raises Revoked on all ranks.
+        """Give up this communicator: calls on it raise Revoked on all ranks.
 
-        Not collective: one rank is enough. `agree` and `shrink` still work.
+        A call under way may end first if all its messages have arrived, as may one that begins before its rank has
+        heard of this. Not collective: one rank is enough. `agree` and `shrink` still work.
 
         Cost: one message to each rank that this one has a connection to, and one to the control plane, which informs
         all ranks.

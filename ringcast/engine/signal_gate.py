@@ -133,8 +133,8 @@ class SignalGate(Gate):
     def note(self, number: int, frame: FrameType | None, handler: Handler) -> None:
         """Take note of a signal: its handler runs now if the gate is open, else at the next safe point.
 
-        One that comes again after PATIENCE, as Ctrl-C in an operator that hangs, is not put off any more. See also
-        `called_from_c`.
+        One that comes again after PATIENCE, as Ctrl-C in an operator that hangs, is not put off any more, but for a
+        function that is `called_from_c`.
         """
         from_c = frame is not None and frame.f_code in _CALLED_FROM_C
         if not self._depth and not from_c:

@@ -20,7 +20,7 @@ from ringcast.protocol.sending import Sending
 from ringcast.transports.base import Arrival
 from ringcast.wire.codec import CodecError, decode
 from ringcast.wire.failure import MAX_TEXT, Broken, Failure
-from ringcast.wire.header import ANSWER, CTS, EAGER, LOST, MISMATCH, OFFER, P2P, PASSED_ON, REFUSE, RTS, Header
+from ringcast.wire.header import ANSWER, CTS, EAGER, GIVEN_UP_BY, LOST, MISMATCH, OFFER, P2P, REFUSE, RTS, Header
 
 LONGEST = MAX_TEXT  # bytes that are kept of the reason for which a communicator has ended …
 LONGEST_AHEAD = 10_000  # … and if this rank has not come to it yet
@@ -266,8 +266,9 @@ class Aborter:
             return
         text = payload[:longest].decode(errors="replace")
         if not h.flags & MISMATCH:
-            known = h.flags & PASSED_ON and h.word < self._errors.size and h.word != self._errors.rank
-            self.invalidate(h.context, Revoked(self._errors.rank, text, h.word if known else h.source))
+            own, size = self._errors.rank, self._errors.size
+            told = h.flags & GIVEN_UP_BY and h.word < size and h.word != own  # a rank knows what it has given up itself
+            self.invalidate(h.context, Revoked(own, text, h.word if told else h.source))
             return
         once = h.source, MISMATCH
         notified = {h.source} if h.flags & ANSWER or once in state.notified else set()

@@ -24,7 +24,7 @@ from ringcast.wire.codec import encode
 from ringcast.wire.differences import differences
 from ringcast.wire.error_text import in_a_line, message
 from ringcast.wire.failure import Failure, clean
-from ringcast.wire.header import LOST, PASSED_ON, Header
+from ringcast.wire.header import GIVEN_UP_BY, LOST, Header
 from ringcast.wire.reports import Deadlock
 
 SHOWN = 8  # tags of messages that were not received
@@ -144,5 +144,5 @@ class ErrorFactory:
             return encode(failure), LOST, error.peer
         reason = clean(self.reason(error)).encode()
         if is_a(error, Revoked) and error.by is not None:
-            return reason, PASSED_ON, error.by
+            return reason, GIVEN_UP_BY, error.by
         return reason, 0, 0

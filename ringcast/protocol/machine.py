@@ -309,7 +309,8 @@ class Protocol:
     def adopt(self, op: Operation) -> None:
         """Begin an operation of `next_call`, some of whose messages are over, or a point-to-point one.
 
-        It fails at once if its communicator has ended since, by a notice in a call that the program made within it.
+        It fails at once if its communicator has ended since: a notice came in another call, which an operator or the
+        handler of a signal has made in the middle of this one.
         """
         state = self._contexts[op.context]
         state.adopt(op)

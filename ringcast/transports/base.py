@@ -211,7 +211,7 @@ class RemoteTransport(Transport, Protocol):
 class NoLoans:
     """The part of the contract on loans and unsent messages, for a transport that copies at once and lends nothing.
 
-    What is injected may be in the same queue as the messages, where it is not `noticed`.
+    Nor does it know whether a notice waits: that may be in the same queue as the messages.
     """
 
     lenders: Collection[int] = ()

@@ -80,7 +80,8 @@ class RoutedTransport:
 
     def poll(self, deadline: float | None) -> Arrival | None:
         past, unsent = self.clock(), bool(self.unsent)
-        self._turns = 0 if self._turns >= TURNS or (self._turns and self.noticed) else self._turns + 1
+        # While a notice waits, `far` comes first every other time.
+        self._turns = 0 if self._turns == TURNS or (self._turns and self.noticed) else self._turns + 1
         if not self._turns and (arrival := self._from_far(past)) is not None:
             return arrival
         arrival = self._near.poll(past) or self._from_far(past)

@@ -50,7 +50,7 @@ PACKED = 1  # flag of DATA: several pieces were joined into one frame
 MISMATCH = 1  # flag of REFUSE: the payload is the other side's call, and in a second line its place in the program
 ANSWER = 2  # flag of REFUSE: it answers one, and wants none itself
 LOST = 4  # flag of REFUSE: the payload is the failure of rank `word`
-PASSED_ON = 8  # flag of REFUSE: it is rank `word` that has given the communicator up
+GIVEN_UP_BY = 8  # flag of REFUSE: it is rank `word` that has given the communicator up
 
 DERIVED = 1 << 63  # contexts from here on belong to communicators that were split off another one
 P2P = 0  # operation number of point-to-point messages

@@ -14,6 +14,7 @@ from ringcast.boosting.exchanges import Reducer
 from ringcast.boosting.functions import Functions
 from ringcast.boosting.order import RING_FROM, merges
 from ringcast.communicator import Communicator
+from ringcast.engine import signal_gate
 from ringcast.errors import Revoked, UsageError
 from ringcast.ops import Array
 
@@ -186,3 +187,8 @@ def test_blocks_that_do_not_follow_each_other_are_refused() -> None:
         call.allgather(np.ones(2), [1], shift=8)
         assert isinstance(call.functions.error, UsageError)
         assert "blocks that do not follow each other" in str(call.functions.error)
+
+
+def test_a_signal_waits_for_the_exchange_of_both_functions() -> None:
+    functions = Functions._allgather, Functions._reduce_scatter
+    assert {function.__code__ for function in functions} <= signal_gate._CALLED_FROM_C

@@ -13,7 +13,7 @@ from ringcast.wire.call import NOWHERE, Call
 from ringcast.wire.control_messages import Abort, Bye, Failed, Notice, Revoke
 from ringcast.wire.failure import Failure
 from ringcast.wire.header import EAGER_LIMIT as EAGER_LIMIT
-from ringcast.wire.header import ECHO, LOST, PASSED_ON, PROBE, STAGES, Kind
+from ringcast.wire.header import ECHO, GIVEN_UP_BY, LOST, PROBE, STAGES, Kind
 from support.protocol_net import (
     CALL,
     CONTEXT,
@@ -529,10 +529,10 @@ def test_a_revocation_that_is_passed_on_names_the_rank_that_gave_up(word: int, b
     ops = net.begin(granted=True)
     net.ranks[1].receive(ops[1], 0, Buffer(5))
     net.run()
-    if word == by:
+    if word == by:  # the true one is sent by the rank itself
         tell(net, 0, Revoke(2, CONTEXT, "a reason"))
     else:
-        net.ranks[0]._aborter.refuse(1, CONTEXT, ops[0].number, 0, b"a reason", set(), PASSED_ON, word)
+        net.ranks[0]._aborter.refuse(1, CONTEXT, ops[0].number, 0, b"a reason", set(), GIVEN_UP_BY, word)
     net.run()
     error = ops[1].error
     assert isinstance(error, Revoked)

@@ -9,7 +9,7 @@ import random
 import socket
 
 _FIRST, _COUNT = 10_000, 100
-_BLOCKS = 220  # of so many ports, all below those that Linux gives to sockets which ask for any
+_BLOCKS = 220  # of _COUNT ports each, all below those that Linux gives to sockets which ask for any
 
 
 def _claim() -> tuple[socket.socket, int]:
@@ -26,14 +26,15 @@ def _claim() -> tuple[socket.socket, int]:
 
 
 _CLAIM, _START = _claim()  # at the import, as a test may leave no open file
-atexit.register(_CLAIM.close)
+atexit.register(_CLAIM.close)  # else Python warns at the end
 _PORTS = itertools.cycle(range(_START, _START + _COUNT))
 
 
 def free_port() -> int:
     """Return a port that is free now.
 
-    Linux gives it to no connection meanwhile, and `free_port` of no other process returns it as long as this one lives.
+    Linux gives it to no connection meanwhile, and `free_port` of no other process, but for forks of this one, returns
+    it as long as this one lives.
     """
     for port in _PORTS:
         with contextlib.suppress(OSError), socket.create_server(("", port)):

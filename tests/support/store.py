@@ -41,18 +41,20 @@ class Store:
         self.refused = self.busiest = 0
         self.open: set[int] = set()
         self.lock = threading.Lock()
-        self.connections, self.fewer = 0, threading.Condition()  # that were accepted and have not ended
+        self.connections, self.left = 0, threading.Condition()  # that were accepted and have not ended
         self.ended = threading.Event()  # wakes what stalls
         self.root = ""
 
     def forget(self) -> None:
         """Forget what was asked by clients that have all left, also what comes only now of their requests."""
+        from support.patience import patience  # not known where this module runs as a program
+
         host, port = self.root.rpartition("/")[2].split(":")
-        with socket.create_connection((host, int(port))) as last:  # which is accepted after all others
+        with socket.create_connection((host, int(port)), patience(30)) as last:  # which is accepted after all others
             last.shutdown(socket.SHUT_WR)
             assert last.recv(1) == b""
-        with self.fewer:
-            self.fewer.wait_for(lambda: self.connections == 0)
+        with self.left:
+            assert self.left.wait_for(lambda: self.connections == 0, patience(30))
         self.asked.clear()
 
 
@@ -151,15 +153,15 @@ class _Server(ThreadingHTTPServer):
         self.store = store
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        with self.store.fewer:
+        with self.store.left:
             self.store.connections += 1
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         super().shutdown_request(request)
-        with self.store.fewer:
+        with self.store.left:
             self.store.connections -= 1
-            self.store.fewer.notify_all()
+            self.store.left.notify_all()
 
     def handle_error(self, *_: object) -> None:
         """Say nothing of clients that went away."""

@@ -106,5 +106,5 @@ def differ(rank: int, _: int) -> None:
 
 
 if __name__ == "__main__":
-    task.EXPLANATION = patience(10)  # of the ranks, which are forks
+    task.EXPLANATION = patience(10)  # the ranks are forks, so it holds there too
     sys.exit(any(play(differ, 2)))

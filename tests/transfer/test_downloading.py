@@ -116,7 +116,7 @@ def test_progress_is_seen_before_a_window_is_over_and_all_bytes_are_counted(tmp_
 def test_a_server_that_refuses_requests_is_not_asked_for_so_many_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float | None
 ) -> None:
-    """It refuses some of the first window, and of the others at most what comes before it has seen others leave."""
+    """It refuses some of the first window, and then at most the requests that come before it has seen others end."""
     monkeypatch.setattr(downloading, "WINDOW", 1)
     refused: list[int] = []
     with store(DATA) as served:

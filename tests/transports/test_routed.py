@@ -12,6 +12,7 @@ from ringcast.transports.memory.transport import ShmTransport
 from ringcast.transports.routed import RoutedTransport
 from ringcast.transports.sockets.transport import SocketTransport
 from support import needs
+from support.jobs import transports
 from support.patience import patience
 from support.socket_jobs import opened, received
 
@@ -71,3 +72,16 @@ def test_an_error_of_one_part_keeps_the_other_from_nothing(monkeypatch: pytest.M
     assert str(caught.value.__context__) == "near"
     other.close()
     elsewhere.close()
+
+
+def test_a_rank_for_which_a_notice_waits_looks_at_no_message_in_advance() -> None:
+    made = transports("routed", 3)
+    a, b = made[0], made[1]
+    assert isinstance(b, RoutedTransport)
+    a.send(1, [b"message"])
+    assert b.lanes is not None
+    assert b.head(0, 0.0) == b"message"
+    b.inject([b"notice"])
+    assert b.head(0, 0.0) is None
+    for transport in made:
+        transport.close(0.0)

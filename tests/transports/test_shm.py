@@ -454,15 +454,19 @@ def test_garbage_in_a_ring_is_dropped_and_others_are_heard() -> None:
         transport.close(HURRIED)
 
 
-def test_garbage_in_a_ring_does_not_hide_what_is_injected(pair: tuple[ShmTransport, ShmTransport]) -> None:
-    a, b = pair
-    link = a._links[1]
+def test_garbage_in_a_ring_hides_nothing_that_comes_behind_it() -> None:
+    a, b, c = shared(3)
+    link = a._links[2]
     link.ring._words[0] = 1 << 63
     link._segment.tails[0] = 8
-    b.inject([HEADER, b"notice"])
-    arrival = b.poll(b.clock())
-    assert arrival is not None
-    assert arrival.read() == b"notice"
+    b.send(2, [HEADER, b"message"])
+    c.inject([HEADER, b"notice"])
+    for expected in b"message", b"notice":
+        arrival = c.poll(c.clock())
+        assert arrival is not None
+        assert arrival.read() == expected
+    for transport in (a, b, c):
+        transport.close(HURRIED)
 
 
 def test_a_tail_that_is_taken_back_ends_the_look(pair: tuple[ShmTransport, ShmTransport]) -> None:

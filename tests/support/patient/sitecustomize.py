@@ -1,5 +1,6 @@
-"""Gives a launcher another grace, of GRACE seconds; Python reads this file at its start, if PYTHONPATH has its folder.
+"""Gives a launcher and its ranks another grace, of GRACE seconds.
 
+Python reads this file at its start, if PYTHONPATH has its folder.
 Ranks that have not ended by then, after the failure of another one, are ended without a profile. The limits for the end
 of a rank that fails, and for those who wait for its reason, grow as the grace does.
 """
