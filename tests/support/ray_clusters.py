@@ -8,16 +8,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from support import needs
 from support.patience import patience
 from support.places import TESTS
 
+ATTEMPTS = 4  # to start a cluster
 TOKEN = os.urandom(16).hex()  # one for a process: Ray keeps the first that it has read
 
 
@@ -57,7 +59,7 @@ def patient(look: Callable[..., Any]) -> Callable[..., Any]:
     """Return a look for the node that started: Ray gives it 30 s to register, which are too few on a busy machine."""
 
     def look_on(*node: str) -> Any:
-        end = time.monotonic() + patience(120)
+        end = time.monotonic() + patience(40)
         while True:
             try:
                 return look(*node)
@@ -68,18 +70,52 @@ def patient(look: Callable[..., Any]) -> Callable[..., Any]:
     return look_on
 
 
+def started(folder: str, settings: dict[str, Any]) -> Any:
+    """Start Ray, and return what `ray.init` does.
+
+    Beside many other tests Ray's first server sometimes never answers, for minutes, and a new one does at once. The
+    reason is not known; Ray looks for free ports before it takes them, so that another program may be at one.
+    """
+    import ray
+    from ray._private import services
+
+    with alone(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(services, "get_node", patient(services.get_node))
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                return ray.init(**settings)
+            except Exception as error:
+                if not left or "timed out during startup" not in str(error):
+                    raise
+                end_servers(folder)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def end_servers(folder: str) -> None:
+    """End the processes of a cluster that keeps its files in a folder."""
+    servers = [each for each in psutil.Process().children(recursive=True) if folder in " ".join(command(each))]
+    for server in servers:
+        with suppress(psutil.NoSuchProcess):
+            server.kill()
+    psutil.wait_procs(servers)
+
+
+def command(process: psutil.Process) -> list[str]:
+    """Return the words of a process's command; none if it has ended."""
+    with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return process.cmdline()
+    return []
+
+
 @contextmanager
 def cluster(processors: int, *paths: Path, **options: Any) -> Iterator[Any]:
     """Start a cluster whose workers find modules in `paths`; yield what `ray.init` returns."""
     with place(*paths) as folder:
         import ray
-        from ray._private import services
 
         settings = {"include_dashboard": False, "log_to_driver": False, "_temp_dir": folder} | options
-        with alone(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(services, "get_node", patient(services.get_node))
-            started = ray.init(num_cpus=processors, **settings)
+        ready = started(folder, {"num_cpus": processors, **settings})
         try:
-            yield started
+            yield ready
         finally:
             ray.shutdown()
