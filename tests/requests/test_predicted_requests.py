@@ -24,7 +24,7 @@ from ringcast.errors import CollectiveTimeout, Revoked, UsageError
 from ringcast.ops import Op
 from support import needs
 from support.jobs import Job
-from support.patience import patience
+from support.patience import patience, slowness
 
 pytestmark = [needs.shared_memory, pytest.mark.usefixtures("nothing_left")]
 
@@ -216,7 +216,8 @@ def test_results_and_counters_are_those_of_the_engine(
     finally:
         engine.close()
     assert ends["handed over"]
-    assert ends["predicted"] or waits < WAITS[-1]  # a shorter wait may end before any message comes
+    # A shorter wait may end before any message comes, as may any one on a slow machine.
+    assert ends["predicted"] or waits < WAITS[-1] or slowness() > 1
 
 
 def test_a_request_waits_for_nobody(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
