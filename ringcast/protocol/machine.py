@@ -27,8 +27,8 @@ rules:
    senders still wait for that. Such numbers are forgotten after a while. Messages from a failed rank are dropped.
 7. A rank that leaves reports how many messages it sent. "Finished" is an error only for a receiver that has seen them
    all and still waits.
-8. Notices of the control plane (that a rank has left or failed, ...) come through the same inbox as all messages,
-   behind those that have arrived.
+8. Notices of the control plane (that a rank has left or failed, ...) come through the same inbox as all messages.
+   The transport hands them over after the messages that have arrived.
 9. Between ranks that lend memory (`lenders`) a larger message is not granted, by schedule or after RTS: its sender
    offers it, where it lies, and the receiver copies it when a receive is posted, and confirms that. A receiver that
    cannot read there grants it instead. A sender whose call ends with an error takes the memory back before that raises.

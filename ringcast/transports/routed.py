@@ -30,8 +30,8 @@ class RoutedTransport:
         for each in near, far:
             self._both.register(each.fileno(), select.EPOLLIN)
         self._turns = 0  # polls since `far` came first
-        self._notice: MemoryArrival | None = None  # of the control plane, behind messages of this host …
-        self._before = 0  # … of which so many have been taken since it came
+        self._notice: MemoryArrival | None = None  # of the control plane; it waits for messages of this host
+        self._before = 0  # messages of this host that were taken while the notice waited
 
     @property
     def unsent(self) -> Collection[int]:

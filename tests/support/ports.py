@@ -9,7 +9,7 @@ import random
 import socket
 
 _FIRST, _COUNT = 10_000, 100
-_BLOCKS = 220  # of _COUNT ports each, all below those that Linux gives to sockets which ask for any
+_BLOCKS = 220  # of _COUNT ports each; all are below Linux's range of ephemeral ports
 
 
 def _claim() -> tuple[socket.socket, int]:

@@ -84,10 +84,10 @@ def started(folder: str, settings: dict[str, Any]) -> Any:
         for left in reversed(range(ATTEMPTS)):
             try:
                 return ray.init(**settings)
-            except Exception as error:
+            except Exception as error:  # Ray raises no other type for this
+                end_servers(folder)
                 if not left or "timed out during startup" not in str(error):
                     raise
-                end_servers(folder)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -97,7 +97,7 @@ def end_servers(folder: str) -> None:
     for server in servers:
         with suppress(psutil.NoSuchProcess):
             server.kill()
-    psutil.wait_procs(servers)
+    psutil.wait_procs(servers, timeout=patience(10))
 
 
 def command(process: psutil.Process) -> list[str]:

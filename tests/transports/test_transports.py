@@ -115,7 +115,7 @@ HERE = "threads", "shm", "sockets", "routed"  # where a message is there when `s
 
 @pytest.fixture(params=[(kind, sender) for kind in HERE for sender in (0, 2)], ids=str)
 def neighbours(request: pytest.FixtureRequest) -> Iterator[tuple[Transport, Transport]]:
-    """Two connected ranks, of which the second reads."""
+    """Yield two connected ranks: a sender and a reader."""
     kind, sender = request.param
     made = transports(kind, 3)
     a, b = made[sender], made[1]

@@ -74,7 +74,7 @@ class ShmTransport:
         self._unmapped: dict[int, OSError] = {}
         self.unsent: dict[int, _Link] = {}  # links with messages that wait for room
         self._injected: deque[Sequence[bytes]] = deque()
-        self._before = 0  # messages that came before the first of them
+        self._before = 0  # messages that were taken while the first of `_injected` waited
         # How many were ever put into `_injected`, and taken out: words that a compiled lane reads.
         self._put_in, self._taken_out = array("Q", [0]), array("Q", [0])
         self._compiled: CompiledLane | None = None

@@ -78,7 +78,7 @@ class SocketTransport(NoLoans):
         self._heads: dict[int, Arrival] = {}  # messages that were looked at, and are to be taken first
         self._arrival: Arrival | None = None  # the last one, if it may have unread frames
         self._injected: deque[Sequence[bytes]] = deque()
-        self._before = 0  # messages that came before the first of them
+        self._before = 0  # messages that were taken while the first of `_injected` waited
         self._closed = False
         # The lock of the bell, which several threads use; reentrant, as a signal may come while it is held.
         self._lock = threading.RLock()
